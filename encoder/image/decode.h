@@ -1,0 +1,49 @@
+// Encoded bytes -> upright RGB8, as Pillow does it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "encoder/image/image.h"
+
+namespace deepencoder {
+
+enum class ImageFormat : uint8_t { kJpeg, kPng, kWebp, kTiff, kBmp, kGif };
+std::string_view Name(ImageFormat format);
+
+enum class AlphaPolicy : uint8_t {
+  kDrop,   // colour as stored, transparency ignored (the reference)
+  kWhite,  // composited on white (vLLM)
+};
+enum class Gray16Policy : uint8_t {
+  kHighByte,  // v >> 8
+  kSaturate,  // min(v, 255), as Pillow's convert("RGB") of mode I;16: most scans turn white
+};
+
+struct DecodeOptions {
+  size_t max_bytes = size_t{32} << 20;  // of the encoded file
+  int64_t max_pixels = 178'956'970;     // width * height, read from the header before pixels are allocated
+  AlphaPolicy alpha = AlphaPolicy::kDrop;
+  Gray16Policy gray16 = Gray16Policy::kHighByte;
+};
+
+struct ImageHeader {
+  ImageFormat format;
+  int width, height;  // as stored, before orientation
+};
+
+// What the file says of itself; pixels are neither decoded nor allocated.
+// Errors: INVALID_ARGUMENT (empty, unknown format (the text names the known ones), broken header, too many
+// pixels), RESOURCE_EXHAUSTED (too many bytes).
+absl::StatusOr<ImageHeader> ReadHeader(std::span<const std::byte> file, const DecodeOptions& options);
+
+// Bytes that DecodeImage of this header needs at its peak, an upper bound; for admission.
+size_t DecodeBytes(const ImageHeader& header);
+
+// Errors as ReadHeader, and INVALID_ARGUMENT for data that is broken or ends early. Thread-safe.
+absl::StatusOr<RgbImage> DecodeImage(std::span<const std::byte> file, const DecodeOptions& options);
+
+}  // namespace deepencoder
