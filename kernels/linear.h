@@ -7,6 +7,11 @@
 //   y        [m][n]  row stride ldy            model type or fp32
 // Accumulation and epilogue are fp32; y is rounded once.
 //
+// Batch invariance: the bits of a row do not depend on m. An image must be encoded to the same bits alone and in
+// any company, so every candidate (library algorithm or our own kernel) accumulates k in ascending order in one
+// fp32 accumulator: no split-K, no stream-K, whatever m is. Small m (CLIP at batch 1: m = 257) is served by
+// small output tiles instead. A test compares rows computed at m = 257 with the same rows at larger m, bit by bit.
+//
 // With a second operand (x2, weight columns k.. k+k2) the product runs over the two as if concatenated along
 // k: the projector reads [CLIP, SAM] so, without a copy.
 #pragma once
