@@ -13,7 +13,8 @@ namespace deepencoder::kernels {
 inline Status CheckPointer(const void* pointer, const char* name, unsigned alignment = 16) {
   if (pointer == nullptr) return InvalidArgument(std::string(name) + " is null");
   if (reinterpret_cast<uintptr_t>(pointer) % alignment != 0) {
-    return InvalidArgument(std::string(name) + " is not aligned to " + std::to_string(alignment) + " bytes");
+    return InvalidArgument(std::string(name) + " is not aligned to " + std::to_string(alignment) +
+                           " bytes");
   }
   return {};
 }

@@ -1,4 +1,5 @@
-// Eight elements at a time, through 16-byte accesses, as floats. T is __nv_bfloat16, __half or float.
+// Eight elements at a time, through 16-byte accesses, as floats. T is __nv_bfloat16, __half or
+// float.
 #pragma once
 
 #include <cuda_bf16.h>

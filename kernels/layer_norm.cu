@@ -1,7 +1,6 @@
-#include "kernels/layer_norm.h"
-
 #include "kernels/arguments.h"
 #include "kernels/element.cuh"
+#include "kernels/layer_norm.h"
 
 namespace deepencoder::kernels {
 namespace {
@@ -97,10 +96,18 @@ template <typename X, typename Y>
 Status LaunchWidth(const LayerNormArgs& args, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(CeilDiv(args.rows, kWarps))), block(32, kWarps);
   switch (args.width) {
-    case 256: LayerNormKernel<X, Y, 256><<<grid, block, 0, stream>>>(args); break;
-    case 768: LayerNormKernel<X, Y, 768><<<grid, block, 0, stream>>>(args); break;
-    case 1024: LayerNormKernel<X, Y, 1024><<<grid, block, 0, stream>>>(args); break;
-    default: return InvalidArgument("layer norm: width " + std::to_string(args.width) + " is not 256, 768 or 1024");
+    case 256:
+      LayerNormKernel<X, Y, 256><<<grid, block, 0, stream>>>(args);
+      break;
+    case 768:
+      LayerNormKernel<X, Y, 768><<<grid, block, 0, stream>>>(args);
+      break;
+    case 1024:
+      LayerNormKernel<X, Y, 1024><<<grid, block, 0, stream>>>(args);
+      break;
+    default:
+      return InvalidArgument("layer norm: width " + std::to_string(args.width) +
+                             " is not 256, 768 or 1024");
   }
   DEEPENCODER_CUDA_RETURN(cudaGetLastError());
   return {};
@@ -120,9 +127,11 @@ Status LaunchLayerNorm(const LayerNormArgs& args, cudaStream_t stream) {
   }
   if (args.sum != nullptr) DEEPENCODER_RETURN(CheckPointer(args.sum, "layer norm: sum"));
   const DType x = args.x_type, y = args.y_type;
-  if (x == DType::kBf16 && y == DType::kBf16) return LaunchWidth<__nv_bfloat16, __nv_bfloat16>(args, stream);
+  if (x == DType::kBf16 && y == DType::kBf16)
+    return LaunchWidth<__nv_bfloat16, __nv_bfloat16>(args, stream);
   if (x == DType::kFp16 && y == DType::kFp16) return LaunchWidth<__half, __half>(args, stream);
-  if (x == DType::kFp32 && y == DType::kBf16) return LaunchWidth<float, __nv_bfloat16>(args, stream);
+  if (x == DType::kFp32 && y == DType::kBf16)
+    return LaunchWidth<float, __nv_bfloat16>(args, stream);
   if (x == DType::kFp32 && y == DType::kFp16) return LaunchWidth<float, __half>(args, stream);
   return InvalidArgument("layer norm: x " + std::string(Name(x)) + " to y " + std::string(Name(y)) +
                          " is not among bf16 to bf16, fp16 to fp16, fp32 to either");
@@ -139,9 +148,11 @@ Status LaunchClipEmbed(const ClipEmbedArgs& args, cudaStream_t stream) {
   DEEPENCODER_RETURN(CheckPointer(args.bias, "clip embed: bias"));
   DEEPENCODER_RETURN(CheckPointer(args.y, "clip embed: y"));
   const dim3 block(32, kWarps);
-  const dim3 grid(static_cast<unsigned>(CeilDiv(static_cast<int64_t>(args.batch) * args.tokens, kWarps)));
+  const dim3 grid(
+      static_cast<unsigned>(CeilDiv(static_cast<int64_t>(args.batch) * args.tokens, kWarps)));
   const bool wide = args.y_type == DType::kFp32;
-  if (!wide && args.y_type != args.type) return InvalidArgument("clip embed: y_type must be type or fp32");
+  if (!wide && args.y_type != args.type)
+    return InvalidArgument("clip embed: y_type must be type or fp32");
   if (args.type == DType::kBf16) {
     wide ? ClipEmbedKernel<__nv_bfloat16, float><<<grid, block, 0, stream>>>(args)
          : ClipEmbedKernel<__nv_bfloat16, __nv_bfloat16><<<grid, block, 0, stream>>>(args);

@@ -4,9 +4,9 @@
 //   y = (s - mean(s)) / sqrt(var(s) + eps) * weight + bias       var: the biased variance
 //
 //   x, sum [rows][width]     x_type, bf16, fp16 or fp32; sum may be x
-//   add    [add_rows][width] x_type, row r of x takes row r % add_rows (a position table); may be null
-//   weight, bias [width]     fp32
-//   y      [rows][width]     y_type; may be x if the types are equal
+//   add    [add_rows][width] x_type, row r of x takes row r % add_rows (a position table); may be
+//   null weight, bias [width]     fp32 y      [rows][width]     y_type; may be x if the types are
+//   equal
 // width is 256, 768 or 1024. Mean and variance in fp32, from registers (two passes, one read).
 // LayerNorm2d of the neck is the same over channels-last rows.
 #pragma once
@@ -36,8 +36,8 @@ struct LayerNormArgs {
 
 Status LaunchLayerNorm(const LayerNormArgs& args, cudaStream_t stream);
 
-// CLIP's input: row 0 of an image is the class embedding, row 1 + i is row i of the compressed SAM features;
-// plus positions; then LayerNorm. y is CLIP's residual stream.
+// CLIP's input: row 0 of an image is the class embedding, row 1 + i is row i of the compressed SAM
+// features; plus positions; then LayerNorm. y is CLIP's residual stream.
 //   features  [batch][tokens - 1][1024] type
 //   class_row [1024] type        positions [tokens][1024] type
 //   y         [batch][tokens][1024] y_type

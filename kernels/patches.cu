@@ -1,19 +1,19 @@
-#include "kernels/patches.h"
-
 #include "kernels/arguments.h"
 #include "kernels/element.cuh"
+#include "kernels/patches.h"
 
 namespace deepencoder::kernels {
 namespace {
 
 constexpr int kPatch = 16;
 constexpr int kThreads = 256;
-constexpr int kChunk = 16;                      // bytes of a view a thread turns at a time
+constexpr int kChunk = 16;                       // bytes of a view a thread turns at a time
 constexpr int kRowChunks = kPatch * 3 / kChunk;  // of a patch's row: 3
 
 // A thread turns 16 bytes. Consecutive threads write consecutive 32-byte pieces of the patches.
 template <typename T>
-__global__ void __launch_bounds__(kThreads) ViewPatchesKernel(ViewPatchesArgs args, int64_t chunks) {
+__global__ void __launch_bounds__(kThreads)
+    ViewPatchesKernel(ViewPatchesArgs args, int64_t chunks) {
   __shared__ float normalised[256];
   normalised[threadIdx.x] = (__fdiv_rn(static_cast<float>(threadIdx.x), 255.f) - 0.5f) / 0.5f;
   __syncthreads();
@@ -27,20 +27,23 @@ __global__ void __launch_bounds__(kThreads) ViewPatchesKernel(ViewPatchesArgs ar
   const int py = static_cast<int>(patch / grid % grid);
   const uint8_t* view = args.views[patch / (grid * grid)];
   const uint4 bytes = *reinterpret_cast<const uint4*>(
-      view + (static_cast<int64_t>(py * kPatch + ky) * args.side + px * kPatch) * 3 + part * kChunk);
+      view + (static_cast<int64_t>(py * kPatch + ky) * args.side + px * kPatch) * 3 +
+      part * kChunk);
   const uint32_t words[4] = {bytes.x, bytes.y, bytes.z, bytes.w};
   T* out = static_cast<T*>(args.patches) + chunk * kChunk;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     float value[kVector];
 #pragma unroll
-    for (int i = 0; i < kVector; ++i) value[i] = normalised[words[2 * half + i / 4] >> 8 * (i % 4) & 0xFF];
+    for (int i = 0; i < kVector; ++i)
+      value[i] = normalised[words[2 * half + i / 4] >> 8 * (i % 4) & 0xFF];
     Store8(out + half * kVector, value);
   }
 }
 
 // A thread moves 8 channels of one of the nine neighbours; moving needs no arithmetic, so no type.
-__global__ void __launch_bounds__(kThreads) ConvPatchesKernel(ConvPatchesArgs args, int out, int64_t pieces) {
+__global__ void __launch_bounds__(kThreads)
+    ConvPatchesKernel(ConvPatchesArgs args, int out, int64_t pieces) {
   const int64_t piece = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (piece >= pieces) return;
   const int per_pixel = args.channels / kVector;
@@ -52,7 +55,8 @@ __global__ void __launch_bounds__(kThreads) ConvPatchesKernel(ConvPatchesArgs ar
   const int64_t image = pixel / (static_cast<int64_t>(out) * out);
   uint4 value = make_uint4(0, 0, 0, 0);
   if (x >= 0 && x < args.grid && y >= 0 && y < args.grid) {
-    value = static_cast<const uint4*>(args.x)[((image * args.grid + y) * args.grid + x) * per_pixel + c];
+    value = static_cast<const uint4*>(
+        args.x)[((image * args.grid + y) * args.grid + x) * per_pixel + c];
   }
   static_cast<uint4*>(args.patches)[piece] = value;
 }
@@ -83,12 +87,15 @@ Status LaunchConvPatches(const ConvPatchesArgs& args, cudaStream_t stream) {
   DEEPENCODER_RETURN(CheckRange(args.grid, 1, 1 << 12, "conv patches: grid"));
   DEEPENCODER_RETURN(CheckRange(args.stride, 1, 2, "conv patches: stride"));
   DEEPENCODER_RETURN(CheckRange(args.channels, kVector, 1 << 12, "conv patches: channels"));
-  if (args.channels % kVector != 0) return InvalidArgument("conv patches: channels is not a multiple of 8");
+  if (args.channels % kVector != 0)
+    return InvalidArgument("conv patches: channels is not a multiple of 8");
   DEEPENCODER_RETURN(CheckPointer(args.x, "conv patches: x"));
   DEEPENCODER_RETURN(CheckPointer(args.patches, "conv patches: patches"));
   const int out = (args.grid - 1) / args.stride + 1;
-  const int64_t pieces = static_cast<int64_t>(args.batch) * out * out * 9 * (args.channels / kVector);
-  ConvPatchesKernel<<<static_cast<unsigned>(CeilDiv(pieces, kThreads)), kThreads, 0, stream>>>(args, out, pieces);
+  const int64_t pieces =
+      static_cast<int64_t>(args.batch) * out * out * 9 * (args.channels / kVector);
+  ConvPatchesKernel<<<static_cast<unsigned>(CeilDiv(pieces, kThreads)), kThreads, 0, stream>>>(
+      args, out, pieces);
   DEEPENCODER_CUDA_RETURN(cudaGetLastError());
   return {};
 }

@@ -12,7 +12,8 @@ namespace deepencoder::kernels {
 
 // RGB8 views -> normalised 16 x 16 patches.
 //   views   device array of `batch` pointers, each to [side][side][3] uint8, aligned to 16 bytes
-//   patches [batch][side/16][side/16][16 ky][16 kx][3] type, value ((v/255) - 0.5)/0.5 in fp32, rounded once
+//   patches [batch][side/16][side/16][16 ky][16 kx][3] type, value ((v/255) - 0.5)/0.5 in fp32,
+//   rounded once
 struct ViewPatchesArgs {
   DType type = DType::kBf16;
   int batch = 0, side = 0;

@@ -1,8 +1,7 @@
-#include "kernels/resample.h"
-
 #include <algorithm>
 
 #include "kernels/arguments.h"
+#include "kernels/resample.h"
 
 namespace deepencoder::kernels {
 namespace {
@@ -19,7 +18,8 @@ __device__ __forceinline__ uint8_t Clamp(int sum) {
 }
 
 // Weighted sum of `count` pixels, `stride` bytes apart.
-__device__ __forceinline__ Rgb Filter(const uint8_t* pixel, int64_t stride, const int32_t* weights, int count) {
+__device__ __forceinline__ Rgb Filter(const uint8_t* pixel, int64_t stride, const int32_t* weights,
+                                      int count) {
   int r = 1 << (kFractionBits - 1), g = r, b = r;
   for (int t = 0; t < count; ++t, pixel += stride) {
     const int w = weights[t];
@@ -33,24 +33,28 @@ __device__ __forceinline__ void Write(uint8_t* to, Rgb pixel) {
 }
 
 // grid: (columns of the resampled image, image rows, jobs)
-__global__ void __launch_bounds__(kThreads) ResampleRowsKernel(const __grid_constant__ ResampleArgs args) {
+__global__ void __launch_bounds__(kThreads)
+    ResampleRowsKernel(const __grid_constant__ ResampleArgs args) {
   const ResampleJob& job = args.job[blockIdx.z];
   const int x = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
   if (job.x.weights == nullptr || x >= job.x.out) return;
   for (int y = static_cast<int>(blockIdx.y); y < args.height; y += static_cast<int>(gridDim.y)) {
     const uint8_t* row = args.image + static_cast<int64_t>(y) * args.width * 3;
-    const Rgb value = Filter(row + job.x.first[x] * 3, 3, job.x.weights + static_cast<int64_t>(x) * job.x.taps,
-                             job.x.count[x]);
+    const Rgb value = Filter(row + job.x.first[x] * 3, 3,
+                             job.x.weights + static_cast<int64_t>(x) * job.x.taps, job.x.count[x]);
     Write(job.between + (static_cast<int64_t>(y) * job.x.out + x) * 3, value);
   }
 }
 
 // grid: (columns of a view, rows of a view, views of all jobs)
-__global__ void __launch_bounds__(kThreads) ResampleColumnsKernel(const __grid_constant__ ResampleArgs args) {
+__global__ void __launch_bounds__(kThreads)
+    ResampleColumnsKernel(const __grid_constant__ ResampleArgs args) {
   int view = static_cast<int>(blockIdx.z), j = 0;
-  while (view >= args.job[j].rows * args.job[j].columns) view -= args.job[j].rows * args.job[j].columns, ++j;
+  while (view >= args.job[j].rows * args.job[j].columns)
+    view -= args.job[j].rows * args.job[j].columns, ++j;
   const ResampleJob& job = args.job[j];
-  const int vx = static_cast<int>(blockIdx.x * kThreads + threadIdx.x), vy = static_cast<int>(blockIdx.y);
+  const int vx = static_cast<int>(blockIdx.x * kThreads + threadIdx.x),
+            vy = static_cast<int>(blockIdx.y);
   if (vx >= job.side || vy >= job.side) return;
   const int x = view % job.columns * job.side + vx - job.left;
   const int y = view / job.columns * job.side + vy - job.top;
@@ -72,9 +76,11 @@ __global__ void __launch_bounds__(kThreads) ResampleColumnsKernel(const __grid_c
 
 Status CheckAxis(const ResampleAxis& axis, int in, const char* name) {
   DEEPENCODER_RETURN(CheckRange(axis.out, 1, 1 << 20, name));
-  if (axis.in != in) return InvalidArgument(std::string(name) + ": the axis was made for another image size");
+  if (axis.in != in)
+    return InvalidArgument(std::string(name) + ": the axis was made for another image size");
   if (axis.weights == nullptr) {
-    if (axis.in != axis.out) return InvalidArgument(std::string(name) + ": no weights though the size changes");
+    if (axis.in != axis.out)
+      return InvalidArgument(std::string(name) + ": no weights though the size changes");
     return {};
   }
   DEEPENCODER_RETURN(CheckRange(axis.taps, 1, 1 << 24, name));
@@ -110,7 +116,8 @@ Status LaunchResample(const ResampleArgs& args, cudaStream_t stream) {
   }
   DEEPENCODER_RETURN(CheckRange(views, 1, 65535, "resample: views"));
   if (rows_change) {
-    const dim3 grid(static_cast<unsigned>(CeilDiv(widest, kThreads)), std::min(args.height, 65535), args.jobs);
+    const dim3 grid(static_cast<unsigned>(CeilDiv(widest, kThreads)), std::min(args.height, 65535),
+                    args.jobs);
     ResampleRowsKernel<<<grid, kThreads, 0, stream>>>(args);
     DEEPENCODER_CUDA_RETURN(cudaGetLastError());
   }

@@ -29,24 +29,28 @@ class [[nodiscard]] Status {
   std::string message_;
 };
 
-inline Status InvalidArgument(std::string message) { return {Code::kInvalidArgument, std::move(message)}; }
+inline Status InvalidArgument(std::string message) {
+  return {Code::kInvalidArgument, std::move(message)};
+}
 
-// cudaErrorMemoryAllocation becomes kResourceExhausted, everything else kDevice; names call and place.
+// cudaErrorMemoryAllocation becomes kResourceExhausted, everything else kDevice; names call and
+// place.
 inline Status CudaStatus(cudaError_t error, const char* call, const char* file, int line) {
   if (error == cudaSuccess) return {};
   return {error == cudaErrorMemoryAllocation ? Code::kResourceExhausted : Code::kDevice,
-          std::string(call) + " at " + file + ":" + std::to_string(line) + ": " + cudaGetErrorString(error)};
+          std::string(call) + " at " + file + ":" + std::to_string(line) + ": " +
+              cudaGetErrorString(error)};
 }
 
 }  // namespace deepencoder::kernels
 
 // Returns from the enclosing function, which returns Status, if the call fails.
-#define DEEPENCODER_CUDA_RETURN(call)                                                               \
-  do {                                                                                              \
-    if (const cudaError_t cuda_error_ = (call); cuda_error_ != cudaSuccess)                         \
-      return ::deepencoder::kernels::CudaStatus(cuda_error_, #call, __FILE__, __LINE__);            \
+#define DEEPENCODER_CUDA_RETURN(call)                                                    \
+  do {                                                                                   \
+    if (const cudaError_t cuda_error_ = (call); cuda_error_ != cudaSuccess)              \
+      return ::deepencoder::kernels::CudaStatus(cuda_error_, #call, __FILE__, __LINE__); \
   } while (0)
-#define DEEPENCODER_RETURN(expression)                                                              \
-  do {                                                                                              \
-    if (::deepencoder::kernels::Status status_ = (expression); !status_.ok()) return status_;       \
+#define DEEPENCODER_RETURN(expression)                                                        \
+  do {                                                                                        \
+    if (::deepencoder::kernels::Status status_ = (expression); !status_.ok()) return status_; \
   } while (0)

@@ -1,10 +1,12 @@
-// The boundary between serving and computing. Above it nothing knows CUDA or oneDNN, below it nothing
-// knows requests.
+// The boundary between serving and computing. Above it nothing knows CUDA or oneDNN, below it
+// nothing knows requests.
 //
-//   image -> MakeViews -> ViewSet (memory of the backend) -> EncoderSlot::Encode -> rows in host memory
+//   image -> MakeViews -> ViewSet (memory of the backend) -> EncoderSlot::Encode -> rows in host
+//   memory
 //
-// A Backend is one device with one model. It owns the weights; slots share them. A slot is a stream with
-// its arena and graphs (CUDA) or a group of threads (CPU): the unit that runs one batch at a time.
+// A Backend is one device with one model. It owns the weights; slots share them. A slot is a stream
+// with its arena and graphs (CUDA) or a group of threads (CPU): the unit that runs one batch at a
+// time.
 #pragma once
 
 #include <cstddef>
@@ -23,18 +25,18 @@
 
 namespace deepencoder {
 
-// The views of one image in a backend's memory, in the order of ViewPlan. Immutable; destroyed from any
-// thread, not before the Encode calls that read it have returned.
+// The views of one image in a backend's memory, in the order of ViewPlan. Immutable; destroyed from
+// any thread, not before the Encode calls that read it have returned.
 class ViewSet {
  public:
   virtual ~ViewSet() = default;
   virtual int size() const = 0;
-  virtual int side(int view) const = 0;   // pixels
-  virtual size_t bytes() const = 0;       // of backend memory held
+  virtual int side(int view) const = 0;  // pixels
+  virtual size_t bytes() const = 0;      // of backend memory held
 };
 
-// One view to encode and where its rows go. Line y (of side/64 lines, side/64 rows each, 1280 elements a
-// row) is written to rows + y*line_stride as consecutive rows of `dtype`.
+// One view to encode and where its rows go. Line y (of side/64 lines, side/64 rows each, 1280
+// elements a row) is written to rows + y*line_stride as consecutive rows of `dtype`.
 struct EncodeItem {
   const ViewSet* views;
   int view;
@@ -44,27 +46,28 @@ struct EncodeItem {
 };
 
 struct EncodeStats {
-  int bucket = 0;           // batch size that ran, pad rows included
-  bool graph = false;       // replayed a captured graph
+  int bucket = 0;              // batch size that ran, pad rows included
+  bool graph = false;          // replayed a captured graph
   double compute_seconds = 0;  // on the device, copies excluded
 };
 
 class EncoderSlot {
  public:
   virtual ~EncoderSlot() = default;
-  // Encodes views that all have `side`; 1 <= items.size() <= max_batch. Blocks until the rows are written.
-  // Not thread-safe: one call at a time a slot. The rows of an item do not depend on its company.
-  // Errors: INTERNAL (a device fault: the slot must be destroyed and made anew), INVALID_ARGUMENT.
+  // Encodes views that all have `side`; 1 <= items.size() <= max_batch. Blocks until the rows are
+  // written. Not thread-safe: one call at a time a slot. The rows of an item do not depend on its
+  // company. Errors: INTERNAL (a device fault: the slot must be destroyed and made anew),
+  // INVALID_ARGUMENT.
   virtual absl::Status Encode(int side, std::span<const EncodeItem> items, EncodeStats* stats) = 0;
 };
 
 struct BackendOptions {
-  int device = 0;                 // ordinal; CPU: 0
-  DType compute = DType::kBf16;   // CPU: kBf16 or kFp32; CUDA: kBf16 or kFp16
+  int device = 0;                                   // ordinal; CPU: 0
+  DType compute = DType::kBf16;                     // CPU: kBf16 or kFp32; CUDA: kBf16 or kFp16
   std::vector<int> sides = {512, 640, 1024, 1280};  // view sides that will be used
   std::vector<int> batch_buckets = {1, 2, 4, 8, 16, 32};  // ascending; the last is max_batch
-  bool graphs = true;             // CUDA: capture one for every (side, bucket)
-  int threads = 0;                // CPU: of a slot; 0: all cores
+  bool graphs = true;  // CUDA: capture one for every (side, bucket)
+  int threads = 0;     // CPU: of a slot; 0: all cores
 };
 
 struct BackendInfo {
@@ -77,7 +80,7 @@ struct BackendInfo {
 };
 
 struct MemoryUse {
-  std::string kind;  // "weights", "workspace", "graphs", "views"
+  std::string kind;              // "weights", "workspace", "graphs", "views"
   size_t current = 0, peak = 0;  // bytes
 };
 
@@ -102,9 +105,9 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCpuBackend(const Checkpoint& chec
 // kBf16 where the CPU has AMX tiles for it, else kFp32.
 DType BestCpuType();
 
-// Loads the CUDA backend's library (libdeepencoder_cuda.so, looked for beside the program, then by the
-// loader). Errors: UNAVAILABLE (no library, no driver, no such device: the text says which), others as
-// from loading.
+// Loads the CUDA backend's library (libdeepencoder_cuda.so, looked for beside the program, then by
+// the loader). Errors: UNAVAILABLE (no library, no driver, no such device: the text says which),
+// others as from loading.
 absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(const Checkpoint& checkpoint,
                                                            const BackendOptions& options);
 // Devices that CreateCudaBackend could use; UNAVAILABLE with the reason if none.

@@ -1,0 +1,82 @@
+#include "encoder/backend/cuda_library.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace deepencoder {
+namespace {
+
+constexpr char kFileName[] = "libdeepencoder_cuda.so";
+
+std::vector<std::string> Places() {
+  if (const char* file = std::getenv("DEEPENCODER_CUDA_LIBRARY"); file != nullptr && *file != 0)
+    return {file};
+  std::vector<std::string> places;
+  std::error_code ignored;
+  const std::filesystem::path program =
+      std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
+  if (!program.empty()) {
+    for (const auto& folder : {program, program / "lib", program.parent_path() / "lib"}) {
+      if (std::filesystem::exists(folder / kFileName, ignored))
+        places.push_back(folder / kFileName);
+    }
+  }
+  places.emplace_back(kFileName);
+  return places;
+}
+
+absl::StatusOr<const DeCudaApi*> Load() {
+  std::string reasons;
+  for (const std::string& place : Places()) {
+    void* library = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) {
+      absl::StrAppend(&reasons, reasons.empty() ? "" : "; ", dlerror());
+      continue;
+    }
+    auto* entry = reinterpret_cast<const DeCudaApi* (*)()>(dlsym(library, DE_CUDA_ENTRY_POINT));
+    if (entry == nullptr) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(place, " has no symbol ", DE_CUDA_ENTRY_POINT));
+    }
+    const DeCudaApi* api = entry();
+    if (api->version != DE_CUDA_ABI_VERSION) {
+      return absl::FailedPreconditionError(absl::StrCat(place, " speaks version ", api->version,
+                                                        " of the interface, this program version ",
+                                                        DE_CUDA_ABI_VERSION));
+    }
+    return api;
+  }
+  return absl::UnavailableError(absl::StrCat("the CUDA backend could not be loaded: ", reasons));
+}
+
+}  // namespace
+
+absl::StatusOr<const DeCudaApi*> LoadCudaLibrary() {
+  static const auto* const kApi = new absl::StatusOr<const DeCudaApi*>(Load());
+  return *kApi;
+}
+
+absl::Status ToStatus(DeCode code, const DeError& error) {
+  switch (code) {
+    case DE_OK:
+      return absl::OkStatus();
+    case DE_INVALID_ARGUMENT:
+      return absl::InvalidArgumentError(error.message);
+    case DE_UNSUPPORTED:
+      return absl::UnimplementedError(error.message);
+    case DE_RESOURCE_EXHAUSTED:
+      return absl::ResourceExhaustedError(error.message);
+    case DE_DEVICE:
+      return absl::InternalError(error.message);
+  }
+  return absl::InternalError(
+      absl::StrCat("unknown code ", static_cast<int>(code), ": ", error.message));
+}
+
+}  // namespace deepencoder

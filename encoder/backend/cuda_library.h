@@ -1,0 +1,18 @@
+// The CUDA backend's shared library, loaded once a process.
+#pragma once
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "encoder/backend/cuda_abi.h"
+
+namespace deepencoder {
+
+// Looks beside the program, in ../lib beside it, then by the loader's rules (LD_LIBRARY_PATH,
+// cache). The environment variable DEEPENCODER_CUDA_LIBRARY names a file instead. Never unloaded:
+// CUDA does not like it. Errors: UNAVAILABLE with the loader's words, FAILED_PRECONDITION for
+// another ABI version. Thread-safe.
+absl::StatusOr<const DeCudaApi*> LoadCudaLibrary();
+
+absl::Status ToStatus(DeCode code, const DeError& error);
+
+}  // namespace deepencoder
