@@ -42,7 +42,7 @@ struct ResampleArgs {
   int width = 0, height = 0;
   const uint8_t* image = nullptr;
   int jobs = 0;
-  ResampleJob job[kMaxResampleJobs];
+  ResampleJob job[kMaxResampleJobs] = {};
   uint8_t border = 127;
 };
 

@@ -19,7 +19,7 @@ double Cubic(double t) {
 BicubicFilter MakeBicubicFilter(int in, int out) {
   const double scale = static_cast<double>(in) / out;
   const double stretch = std::max(scale, 1.0);
-  const double support = 2.0 * stretch;
+  const double support = 2.0 * stretch, shrink = 1.0 / stretch;
   const int widest = static_cast<int>(std::ceil(support)) * 2 + 1;
   BicubicFilter filter;
   filter.in = in, filter.out = out, filter.taps = widest;
@@ -32,7 +32,7 @@ BicubicFilter MakeBicubicFilter(int in, int out) {
     const int count = std::min(static_cast<int>(centre + support + 0.5), in) - first;
     double sum = 0;
     for (int t = 0; t < count; ++t) {
-      weights[t] = Cubic((t + first - centre + 0.5) / stretch);
+      weights[t] = Cubic((t + first - centre + 0.5) * shrink);
       sum += weights[t];
     }
     filter.first[i] = first, filter.count[i] = count;

@@ -1,0 +1,87 @@
+#include "encoder/cuda/memory.h"
+
+#include <string>
+#include <utility>
+
+namespace deepencoder::cuda {
+
+const char* Name(MemoryKind kind) {
+  switch (kind) {
+    case MemoryKind::kWeights:
+      return "weights";
+    case MemoryKind::kWorkspace:
+      return "workspace";
+    case MemoryKind::kGraphs:
+      return "graphs";
+    case MemoryKind::kViews:
+      return "views";
+  }
+  return "";
+}
+
+void MemoryAccount::Add(MemoryKind kind, int64_t bytes) {
+  Use& use = use_[Index(kind)];
+  const int64_t now = use.current.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+  int64_t peak = use.peak.load(std::memory_order_relaxed);
+  while (now > peak && !use.peak.compare_exchange_weak(peak, now, std::memory_order_relaxed)) {
+  }
+}
+
+DeviceBuffer::DeviceBuffer(DeviceBuffer&& other) noexcept { *this = std::move(other); }
+
+DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  std::swap(kind_, other.kind_);
+  std::swap(account_, other.account_);
+  return *this;
+}
+
+Status DeviceBuffer::Create(size_t bytes, MemoryKind kind, MemoryAccount* account,
+                            DeviceBuffer* buffer) {
+  void* data = nullptr;
+  if (const cudaError_t error = cudaMalloc(&data, bytes); error != cudaSuccess) {
+    cudaGetLastError();  // not sticky: clears it
+    size_t free = 0, total = 0;
+    cudaMemGetInfo(&free, &total);
+    return {error == cudaErrorMemoryAllocation ? Code::kResourceExhausted : Code::kDevice,
+            std::string(Name(kind)) + ": " + std::to_string(bytes >> 20) +
+                " MiB of device memory: " + cudaGetErrorString(error) + " (" +
+                std::to_string(free >> 20) + " of " + std::to_string(total >> 20) + " MiB free)"};
+  }
+  DeviceBuffer made;
+  made.data_ = data, made.bytes_ = bytes, made.kind_ = kind, made.account_ = account;
+  account->Add(kind, static_cast<int64_t>(bytes));
+  *buffer = std::move(made);
+  return {};
+}
+
+void DeviceBuffer::Free() {
+  if (data_ == nullptr) return;
+  cudaFree(data_);  // fails only if the context is lost, and then nothing is left to free
+  account_->Add(kind_, -static_cast<int64_t>(bytes_));
+  data_ = nullptr;
+}
+
+PinnedBuffer::PinnedBuffer(PinnedBuffer&& other) noexcept { *this = std::move(other); }
+
+PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+Status PinnedBuffer::Create(size_t bytes, PinnedBuffer* buffer) {
+  PinnedBuffer made;
+  DEEPENCODER_CUDA_RETURN(cudaMallocHost(&made.data_, bytes));
+  made.bytes_ = bytes;
+  *buffer = std::move(made);
+  return {};
+}
+
+void PinnedBuffer::Free() {
+  if (data_ != nullptr) cudaFreeHost(data_);
+  data_ = nullptr;
+}
+
+}  // namespace deepencoder::cuda

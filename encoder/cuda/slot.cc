@@ -1,0 +1,233 @@
+#include "encoder/cuda/slot.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "encoder/cuda/views.h"
+#include "encoder/model/config.h"
+#include "kernels/arguments.h"
+
+namespace deepencoder::cuda {
+
+Status PlanSet::Create(const Weights& weights, const std::vector<int>& sides,
+                       const std::vector<int>& buckets, kernels::LinearContext& linears,
+                       PlanSet* plans) {
+  for (const int side : sides) {
+    for (const int bucket : buckets) {
+      EncoderPlan plan;
+      DEEPENCODER_RETURN(EncoderPlan::Create(weights, side, bucket, linears, &plan));
+      plans->arena_bytes_ = std::max(plans->arena_bytes_, plan.arena_bytes());
+      plans->workspace_bytes_ = std::max(plans->workspace_bytes_, plan.workspace_bytes());
+      plans->reply_bytes_ = std::max(plans->reply_bytes_, plan.reply_bytes_per_image() * bucket);
+      plans->largest_batch_ = std::max(plans->largest_batch_, bucket);
+      plans->plans_.emplace(std::pair(side, bucket), std::move(plan));
+    }
+  }
+  return {};
+}
+
+const EncoderPlan* PlanSet::Find(int side, int batch) const {
+  const auto found = plans_.lower_bound({side, batch});
+  return found == plans_.end() || found->first.first != side ? nullptr : &found->second;
+}
+
+// One array of each, `largest_batch` long, views first: both lie so in pinned and in device memory.
+struct Slot::Tables {
+  const uint8_t** views;
+  kernels::ReplyPlace* places;
+
+  static size_t Bytes(int batch) {
+    return batch * (sizeof(const uint8_t*) + sizeof(kernels::ReplyPlace));
+  }
+  static Tables In(void* memory, int batch) {
+    auto** views = static_cast<const uint8_t**>(memory);
+    return {views, reinterpret_cast<kernels::ReplyPlace*>(views + batch)};
+  }
+};
+
+Status Slot::Create(int device, const PlanSet& plans, bool graphs, MemoryAccount* account,
+                    std::unique_ptr<Slot>* slot) {
+  DEEPENCODER_CUDA_RETURN(cudaSetDevice(device));
+  std::unique_ptr<Slot> made(new Slot(device, plans, account));
+  DEEPENCODER_RETURN(made->Allocate());
+  if (graphs) {
+    for (const auto& [key, plan] : plans.all()) DEEPENCODER_RETURN(made->Capture(plan));
+  }
+  *slot = std::move(made);
+  return {};
+}
+
+Status Slot::Allocate() {
+  DEEPENCODER_CUDA_RETURN(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+  DEEPENCODER_CUDA_RETURN(cudaEventCreate(&begin_));
+  DEEPENCODER_CUDA_RETURN(cudaEventCreate(&end_));
+  // The thread sleeps rather than spins while the device works: its core decodes images meanwhile.
+  DEEPENCODER_CUDA_RETURN(
+      cudaEventCreateWithFlags(&copied_, cudaEventBlockingSync | cudaEventDisableTiming));
+  const size_t tables = Tables::Bytes(plans_.largest_batch());
+  DEEPENCODER_RETURN(
+      DeviceBuffer::Create(plans_.arena_bytes(), MemoryKind::kWorkspace, account_, &arena_));
+  DEEPENCODER_RETURN(DeviceBuffer::Create(std::max<size_t>(plans_.workspace_bytes(), 16),
+                                          MemoryKind::kWorkspace, account_, &workspace_));
+  DEEPENCODER_RETURN(DeviceBuffer::Create(tables, MemoryKind::kWorkspace, account_, &tables_));
+  DEEPENCODER_RETURN(PinnedBuffer::Create(tables, &host_tables_));
+  return PinnedBuffer::Create(plans_.reply_bytes(), &reply_);
+}
+
+Slot::~Slot() {
+  cudaSetDevice(device_);
+  if (stream_ != nullptr) cudaStreamSynchronize(stream_);
+  for (const auto& [plan, graph] : graphs_) cudaGraphExecDestroy(graph);
+  account_->Add(MemoryKind::kGraphs, -graph_bytes_);
+  for (cudaEvent_t event : {begin_, end_, copied_}) {
+    if (event != nullptr) cudaEventDestroy(event);
+  }
+  if (stream_ != nullptr) cudaStreamDestroy(stream_);
+}
+
+BatchTables Slot::DeviceTables() const {
+  const Tables tables = Tables::In(tables_.data(), plans_.largest_batch());
+  return {tables.views, tables.places};
+}
+
+Status Slot::Run(const EncoderPlan& plan) {
+  return plan.Run(DeviceTables(), arena_.data(), workspace_.data(), stream_);
+}
+
+Status Slot::Capture(const EncoderPlan& plan) {
+  size_t free_before = 0, free_after = 0, total = 0;
+  DEEPENCODER_CUDA_RETURN(cudaMemGetInfo(&free_before, &total));
+  DEEPENCODER_CUDA_RETURN(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+  const Status recorded = Run(plan);
+  cudaGraph_t graph = nullptr;
+  const cudaError_t ended = cudaStreamEndCapture(stream_, &graph);
+  DEEPENCODER_RETURN(recorded);
+  DEEPENCODER_CUDA_RETURN(ended);
+  cudaGraphExec_t executable = nullptr;
+  const cudaError_t made = cudaGraphInstantiate(&executable, graph, 0);
+  cudaGraphDestroy(graph);
+  DEEPENCODER_CUDA_RETURN(made);
+  graphs_[&plan] = executable;
+  DEEPENCODER_CUDA_RETURN(cudaGraphUpload(executable, stream_));
+  DEEPENCODER_CUDA_RETURN(cudaStreamSynchronize(stream_));
+  DEEPENCODER_CUDA_RETURN(cudaMemGetInfo(&free_after, &total));
+  // The device tells only what is free; other processes' allocations in between would be counted too.
+  const int64_t bytes =
+      std::max<int64_t>(static_cast<int64_t>(free_before) - static_cast<int64_t>(free_after), 0);
+  graph_bytes_ += bytes;
+  account_->Add(MemoryKind::kGraphs, bytes);
+  return {};
+}
+
+// Rows of the bucket past `count` repeat the first view: defined work, thrown away.
+size_t Slot::FillTables(const EncoderPlan& plan, const DeEncodeItem* items, int count) {
+  const Tables tables = Tables::In(host_tables_.data(), plans_.largest_batch());
+  const size_t elements = plan.reply_bytes_per_image() / SizeOf(DType::kFp32);
+  int64_t offset = 0;
+  size_t wanted = 0;
+  for (int i = 0; i < plan.batch(); ++i) {
+    const bool pad = i >= count;
+    const DeEncodeItem& item = items[pad ? 0 : i];
+    const DType type = static_cast<DType>(item.dtype);
+    tables.views[i] = reinterpret_cast<const Views*>(item.views)->data(item.view);
+    tables.places[i] = {offset, type};
+    offset += static_cast<int64_t>(elements * SizeOf(type));
+    if (!pad) wanted = static_cast<size_t>(offset);
+  }
+  return wanted;
+}
+
+void Slot::Scatter(const EncoderPlan& plan, const DeEncodeItem* items, int count) const {
+  const Tables tables = Tables::In(host_tables_.data(), plans_.largest_batch());
+  const int lines = OutputGridOf(plan.side());
+  for (int i = 0; i < count; ++i) {
+    const size_t line_bytes = size_t{kEmbeddingWidth} * lines * SizeOf(tables.places[i].type);
+    const auto* from = static_cast<const std::byte*>(reply_.data()) + tables.places[i].offset;
+    auto* to = static_cast<std::byte*>(items[i].rows);
+    for (int y = 0; y < lines; ++y, from += line_bytes, to += items[i].line_stride) {
+      std::memcpy(to, from, line_bytes);
+    }
+  }
+}
+
+namespace {
+
+Status CheckItems(int device, int side, const DeEncodeItem* items, int count) {
+  for (int i = 0; i < count; ++i) {
+    const DeEncodeItem& item = items[i];
+    const std::string name = "item " + std::to_string(i);
+    const auto* views = reinterpret_cast<const Views*>(item.views);
+    if (views == nullptr) return kernels::InvalidArgument(name + " has no views");
+    DEEPENCODER_RETURN(
+        kernels::CheckRange(item.view, 0, views->count() - 1, (name + ": view").c_str()));
+    if (views->device() != device) {
+      return kernels::InvalidArgument(name + ": its views are on device " +
+                                      std::to_string(views->device()) + ", the slot on device " +
+                                      std::to_string(device));
+    }
+    if (views->side(item.view) != side) {
+      return kernels::InvalidArgument(name + " has a view of side " +
+                                      std::to_string(views->side(item.view)) +
+                                      " in a batch of side " + std::to_string(side));
+    }
+    DEEPENCODER_RETURN(
+        kernels::CheckRange(item.dtype, DE_BF16, DE_FP32, (name + ": dtype").c_str()));
+    if (item.rows == nullptr) return kernels::InvalidArgument(name + " has no rows to write to");
+    const size_t line =
+        size_t{kEmbeddingWidth} * OutputGridOf(side) * SizeOf(static_cast<DType>(item.dtype));
+    if (item.line_stride < line) {
+      return kernels::InvalidArgument(name + ": line_stride is " +
+                                      std::to_string(item.line_stride) + ", a line has " +
+                                      std::to_string(line) + " bytes");
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Status Slot::Encode(int side, const DeEncodeItem* items, int count, DeEncodeStats* stats) {
+  if (items == nullptr || stats == nullptr)
+    return kernels::InvalidArgument("items or stats is null");
+  DEEPENCODER_RETURN(kernels::CheckRange(count, 1, plans_.largest_batch(), "number of items"));
+  const EncoderPlan* plan = plans_.Find(side, count);
+  if (plan == nullptr) {
+    return kernels::InvalidArgument("no plan for side " + std::to_string(side) +
+                                    ": it was not among the sides to load");
+  }
+  DEEPENCODER_RETURN(CheckItems(device_, side, items, count));
+  DEEPENCODER_CUDA_RETURN(cudaSetDevice(device_));
+
+  const size_t reply_bytes = FillTables(*plan, items, count);
+  DEEPENCODER_CUDA_RETURN(cudaMemcpyAsync(tables_.data(), host_tables_.data(), host_tables_.bytes(),
+                                          cudaMemcpyHostToDevice, stream_));
+  DEEPENCODER_CUDA_RETURN(cudaEventRecord(begin_, stream_));
+  const auto graph = graphs_.find(plan);
+  if (graph != graphs_.end()) {
+    DEEPENCODER_CUDA_RETURN(cudaGraphLaunch(graph->second, stream_));
+  } else {
+    DEEPENCODER_RETURN(Run(*plan));
+  }
+  DEEPENCODER_CUDA_RETURN(cudaEventRecord(end_, stream_));
+  DEEPENCODER_CUDA_RETURN(cudaMemcpyAsync(reply_.data(), arena_.at(plan->reply_offset()),
+                                          reply_bytes, cudaMemcpyDeviceToHost, stream_));
+  DEEPENCODER_CUDA_RETURN(cudaEventRecord(copied_, stream_));
+  DEEPENCODER_CUDA_RETURN(cudaEventSynchronize(copied_));
+  Scatter(*plan, items, count);
+  float milliseconds = 0.f;
+  DEEPENCODER_CUDA_RETURN(cudaEventElapsedTime(&milliseconds, begin_, end_));
+  *stats = {plan->batch(), graph != graphs_.end() ? 1 : 0, milliseconds * 1e-3};
+  return {};
+}
+
+Status Slot::Poison() {
+  DEEPENCODER_CUDA_RETURN(cudaSetDevice(device_));
+  DEEPENCODER_CUDA_RETURN(cudaMemsetAsync(arena_.data(), 0xFF, arena_.bytes(), stream_));
+  DEEPENCODER_CUDA_RETURN(cudaMemsetAsync(workspace_.data(), 0xFF, workspace_.bytes(), stream_));
+  DEEPENCODER_CUDA_RETURN(cudaStreamSynchronize(stream_));
+  std::memset(reply_.data(), 0xFF, reply_.bytes());
+  return {};
+}
+
+}  // namespace deepencoder::cuda

@@ -1,0 +1,73 @@
+// A slot: a stream, an arena, tables and captured graphs. Runs one batch at a time.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "encoder/backend/cuda_abi.h"
+#include "encoder/cuda/encoder_plan.h"
+#include "encoder/cuda/memory.h"
+
+namespace deepencoder::cuda {
+
+// Plans of every (side, bucket), shared by the slots of a device. Immutable once made.
+class PlanSet {
+ public:
+  // Measures every product that is new: seconds the first time.
+  static Status Create(const Weights& weights, const std::vector<int>& sides,
+                       const std::vector<int>& buckets, kernels::LinearContext& linears,
+                       PlanSet* plans);
+
+  // The plan of the smallest bucket that holds `batch` views; null if the side is unknown or the batch too large.
+  const EncoderPlan* Find(int side, int batch) const;
+  const std::map<std::pair<int, int>, EncoderPlan>& all() const { return plans_; }
+
+  size_t arena_bytes() const { return arena_bytes_; }
+  size_t workspace_bytes() const { return workspace_bytes_; }
+  size_t reply_bytes() const { return reply_bytes_; }
+  int largest_batch() const { return largest_batch_; }
+
+ private:
+  std::map<std::pair<int, int>, EncoderPlan> plans_;  // by (side, batch)
+  size_t arena_bytes_ = 0, workspace_bytes_ = 0, reply_bytes_ = 0;
+  int largest_batch_ = 0;
+};
+
+class Slot {
+ public:
+  // `plans` and `account` must outlive the slot. With graphs, captures one for every plan.
+  static Status Create(int device, const PlanSet& plans, bool graphs, MemoryAccount* account,
+                       std::unique_ptr<Slot>* slot);
+  ~Slot();
+  Slot(const Slot&) = delete;
+  Slot& operator=(const Slot&) = delete;
+
+  Status Encode(int side, const DeEncodeItem* items, int count, DeEncodeStats* stats);
+  Status Poison();
+
+ private:
+  struct Tables;  // what a batch needs on the device, as it lies in pinned and in device memory
+
+  Slot(int device, const PlanSet& plans, MemoryAccount* account)
+      : device_(device), plans_(plans), account_(account) {}
+  Status Allocate();
+  Status Capture(const EncoderPlan& plan);
+  Status Run(const EncoderPlan& plan);
+  BatchTables DeviceTables() const;
+  size_t FillTables(const EncoderPlan& plan, const DeEncodeItem* items, int count);
+  void Scatter(const EncoderPlan& plan, const DeEncodeItem* items, int count) const;
+
+  int device_;
+  const PlanSet& plans_;
+  MemoryAccount* account_;
+  cudaStream_t stream_ = nullptr;
+  cudaEvent_t begin_ = nullptr, end_ = nullptr, copied_ = nullptr;
+  DeviceBuffer arena_, workspace_, tables_;
+  PinnedBuffer host_tables_, reply_;
+  std::map<const EncoderPlan*, cudaGraphExec_t> graphs_;
+  int64_t graph_bytes_ = 0;
+};
+
+}  // namespace deepencoder::cuda
