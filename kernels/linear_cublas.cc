@@ -1,0 +1,263 @@
+#include "kernels/linear_cublas.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "kernels/linear_finish.h"
+
+// Returns from the enclosing function, which returns Status, if a cuBLASLt call fails.
+#define CUBLAS_RETURN(call)                                                                    \
+  do {                                                                                         \
+    if (const cublasStatus_t cublas_status_ = (call); cublas_status_ != CUBLAS_STATUS_SUCCESS) \
+      return CublasStatus(cublas_status_, #call, __FILE__, __LINE__);                          \
+  } while (0)
+
+namespace deepencoder::kernels {
+namespace {
+
+// What a launch may assume of its addresses; the default of the heuristics is 256 bytes.
+constexpr uint32_t kAlignment = 16;
+
+Status CublasStatus(cublasStatus_t status, const char* call, const char* file, int line) {
+  const Code code = status == CUBLAS_STATUS_ALLOC_FAILED ? Code::kResourceExhausted : Code::kDevice;
+  return {code, std::string(call) + " at " + file + ":" + std::to_string(line) + ": " +
+                    cublasLtGetStatusString(status)};
+}
+
+cudaDataType_t CudaType(DType type) {
+  switch (type) {
+    case DType::kBf16:
+      return CUDA_R_16BF;
+    case DType::kFp16:
+      return CUDA_R_16F;
+    case DType::kFp32:
+      break;
+  }
+  return CUDA_R_32F;
+}
+
+// One product in cuBLASLt's column-major terms: with x, W and y read as their transposes,
+//   y^T [n][m] = (W^T)^T [n][k] x^T [k][m] (+ c^T), so A = W^T (transposed), B = x^T.
+// The opaque structs hold all state by value: a copy needs no allocation.
+struct Product {
+  cublasLtMatmulDescOpaque_t operation{};
+  cublasLtMatrixLayoutOpaque_t weight{}, x{}, c{}, y{};
+  int64_t weight_offset = 0;  // elements: first column of W that it reads
+  bool adds_c = false;        // beta = 1
+  bool adds_bias = false;
+};
+
+// The columns of x and W that a product reads, and how rows of its x are laid out.
+struct Operand {
+  int k = 0;
+  int64_t ld = 0;
+  int64_t group_stride = 0;
+  int64_t weight_offset = 0;
+};
+
+Status InitLayout(cudaDataType_t type, int64_t rows, int64_t columns, int64_t ld, int groups,
+                  int64_t group_stride, cublasLtMatrixLayoutOpaque_t* layout) {
+  CUBLAS_RETURN(cublasLtMatrixLayoutInit(layout, type, rows, columns, ld));
+  if (groups > 1) {
+    const int32_t count = groups;
+    CUBLAS_RETURN(cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
+                                                   &count, sizeof(count)));
+    CUBLAS_RETURN(cublasLtMatrixLayoutSetAttribute(
+        layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &group_stride, sizeof(group_stride)));
+  }
+  return {};
+}
+
+// `c_stride` is the row stride of what is added (residual or y itself).
+Status InitProduct(const LinearShape& shape, const Operand& operand, bool adds_bias, bool adds_c,
+                   int64_t c_stride, Product* product) {
+  const cudaDataType_t type = CudaType(shape.type);
+  const cudaDataType_t y_type = CudaType(shape.y_type);
+  CUBLAS_RETURN(cublasLtMatmulDescInit(&product->operation, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+  const cublasOperation_t transposed = CUBLAS_OP_T;
+  CUBLAS_RETURN(cublasLtMatmulDescSetAttribute(&product->operation, CUBLASLT_MATMUL_DESC_TRANSA,
+                                               &transposed, sizeof(transposed)));
+  if (adds_bias) {
+    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    const auto bias_type = static_cast<int32_t>(type);
+    CUBLAS_RETURN(cublasLtMatmulDescSetAttribute(&product->operation, CUBLASLT_MATMUL_DESC_EPILOGUE,
+                                                 &epilogue, sizeof(epilogue)));
+    CUBLAS_RETURN(cublasLtMatmulDescSetAttribute(
+        &product->operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias_type, sizeof(bias_type)));
+  }
+  // Groups are a batch only where x has gaps between them.
+  const bool batched = operand.group_stride != 0;
+  const int groups = batched ? Groups(shape) : 1;
+  const int64_t rows = batched ? GroupRows(shape) : shape.m;
+  DEEPENCODER_RETURN(
+      InitLayout(type, operand.k, shape.n, shape.k + shape.k2, groups, 0, &product->weight));
+  DEEPENCODER_RETURN(
+      InitLayout(type, operand.k, rows, operand.ld, groups, operand.group_stride, &product->x));
+  DEEPENCODER_RETURN(
+      InitLayout(y_type, shape.n, rows, c_stride, groups, rows * c_stride, &product->c));
+  DEEPENCODER_RETURN(
+      InitLayout(y_type, shape.n, rows, shape.ldy, groups, rows * shape.ldy, &product->y));
+  product->weight_offset = operand.weight_offset;
+  product->adds_bias = adds_bias;
+  product->adds_c = adds_c;
+  return {};
+}
+
+using Algorithms = std::vector<cublasLtMatmulHeuristicResult_t>;
+
+// The best guesses for a product, best first; none if cuBLASLt cannot do it.
+Status FindAlgorithms(cublasLtHandle_t handle, Product& product, size_t workspace_bytes, int count,
+                      Algorithms* algorithms) {
+  cublasLtMatmulPreferenceOpaque_t preference{};
+  CUBLAS_RETURN(cublasLtMatmulPreferenceInit(&preference));
+  const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
+    return cublasLtMatmulPreferenceSetAttribute(&preference, attribute, &value, sizeof(value));
+  };
+  const auto workspace = static_cast<uint64_t>(workspace_bytes);
+  CUBLAS_RETURN(set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace));
+  // Split sums only as fp32 partial sums added in a fixed order.
+  const auto reductions = static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE) |
+                          static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
+  CUBLAS_RETURN(set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions));
+  for (const auto attribute :
+       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+    CUBLAS_RETURN(set(attribute, kAlignment));
+  }
+  algorithms->resize(std::max(count, 1));
+  int found = 0;
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+      handle, &product.operation, &product.weight, &product.x, &product.c, &product.y, &preference,
+      static_cast<int>(algorithms->size()), algorithms->data(), &found);
+  algorithms->resize(status == CUBLAS_STATUS_SUCCESS ? found : 0);
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_SUCCESS) return {};
+  return CublasStatus(status, "cublasLtMatmulAlgoGetHeuristic", __FILE__, __LINE__);
+}
+
+// One or two products (x, then x2 added to y), then what is left of the epilogue.
+class CublasProduct final : public LinearProduct {
+ public:
+  struct Step {
+    Product product;
+    cublasLtMatmulHeuristicResult_t algorithm{};
+  };
+
+  CublasProduct(cublasLtHandle_t handle, const LinearShape& shape, int rank,
+                std::vector<Step> steps, bool finish_bias)
+      : handle_(handle),
+        shape_(shape),
+        rank_(rank),
+        steps_(std::move(steps)),
+        finish_bias_(finish_bias) {}
+
+  Status Launch(const LinearBuffers& buffers, void* workspace, size_t workspace_bytes,
+                cudaStream_t stream) const override {
+    for (size_t i = 0; i < steps_.size(); ++i) {
+      const void* const x = i == 0 ? buffers.x : buffers.x2;
+      const void* const c = i == 0 && shape_.residual ? buffers.residual : buffers.y;
+      DEEPENCODER_RETURN(LaunchStep(steps_[i], buffers, x, c, workspace, workspace_bytes, stream));
+    }
+    if (finish_bias_ || shape_.epilogue != Epilogue::kNone) {
+      return LaunchLinearFinish(shape_.type, shape_.y_type, shape_.m, shape_.n, buffers.y,
+                                shape_.ldy, finish_bias_ ? buffers.bias : nullptr, shape_.epilogue,
+                                stream);
+    }
+    return {};
+  }
+
+  size_t workspace_bytes() const override {
+    size_t most = 0;
+    for (const Step& step : steps_) most = std::max(most, step.algorithm.workspaceSize);
+    return most;
+  }
+
+  std::string name() const override {
+    std::string name = "cublaslt#" + std::to_string(rank_);
+    if (steps_.size() > 1) name += " twice";
+    if (finish_bias_) name += " + bias";
+    if (shape_.epilogue != Epilogue::kNone) name += " + activation";
+    return name;
+  }
+
+ private:
+  Status LaunchStep(const Step& step, const LinearBuffers& buffers, const void* x, const void* c,
+                    void* workspace, size_t workspace_bytes, cudaStream_t stream) const {
+    // The address of the bias is part of the descriptor: a copy lets slots share the plan.
+    cublasLtMatmulDescOpaque_t operation = step.product.operation;
+    if (step.product.adds_bias) {
+      CUBLAS_RETURN(cublasLtMatmulDescSetAttribute(&operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                                                   &buffers.bias, sizeof(buffers.bias)));
+    }
+    cublasLtMatrixLayoutOpaque_t weight = step.product.weight, in = step.product.x,
+                                 added = step.product.c, out = step.product.y;
+    const void* const first_weight =
+        static_cast<const uint16_t*>(buffers.weight) + step.product.weight_offset;
+    const float one = 1.0f;
+    const float beta = step.product.adds_c ? 1.0f : 0.0f;
+    CUBLAS_RETURN(cublasLtMatmul(handle_, &operation, &one, first_weight, &weight, x, &in, &beta, c,
+                                 &added, buffers.y, &out, &step.algorithm.algo, workspace,
+                                 workspace_bytes, stream));
+    return {};
+  }
+
+  cublasLtHandle_t handle_;
+  LinearShape shape_;
+  int rank_;
+  std::vector<Step> steps_;
+  bool finish_bias_;
+};
+
+// The products of a layer with the algorithms for each. The bias rides in the first product if
+// `fuse_bias`.
+Status Plan(cublasLtHandle_t handle, const LinearShape& shape, size_t workspace_bytes, int count,
+            bool fuse_bias, std::vector<Product>* products, std::vector<Algorithms>* algorithms) {
+  const int64_t group_stride = shape.group_rows == 0 ? 0 : shape.group_stride;
+  const Operand first{shape.k, shape.ldx, group_stride, 0};
+  products->resize(shape.k2 == 0 ? 1 : 2);
+  DEEPENCODER_RETURN(InitProduct(shape, first, fuse_bias, shape.residual,
+                                 shape.residual ? shape.ldr : shape.ldy, &products->front()));
+  if (shape.k2 != 0) {
+    const Operand second{shape.k2, shape.ldx2, 0, shape.k};
+    DEEPENCODER_RETURN(InitProduct(shape, second, false, true, shape.ldy, &products->back()));
+  }
+  algorithms->resize(products->size());
+  for (size_t i = 0; i < products->size(); ++i) {
+    DEEPENCODER_RETURN(
+        FindAlgorithms(handle, (*products)[i], workspace_bytes, count, &(*algorithms)[i]));
+  }
+  return {};
+}
+
+}  // namespace
+
+Status AddCublasProducts(cublasLtHandle_t handle, const LinearShape& shape, size_t workspace_bytes,
+                         int count, LinearProducts* out) {
+  std::vector<Product> products;
+  std::vector<Algorithms> algorithms;
+  bool fuse_bias = shape.bias;
+  DEEPENCODER_RETURN(
+      Plan(handle, shape, workspace_bytes, count, fuse_bias, &products, &algorithms));
+  if (fuse_bias && algorithms.front().empty()) {  // a bias of another type than y's, on some GPUs
+    fuse_bias = false;
+    DEEPENCODER_RETURN(
+        Plan(handle, shape, workspace_bytes, count, fuse_bias, &products, &algorithms));
+  }
+  size_t most = 0;
+  for (const Algorithms& each : algorithms) {
+    if (each.empty()) return {};
+    most = std::max(most, each.size());
+  }
+  // Both products of a layer with two operands have the same m and n: they take the same rank.
+  for (size_t rank = 0; rank < most; ++rank) {
+    std::vector<CublasProduct::Step> steps;
+    for (size_t i = 0; i < products.size(); ++i) {
+      steps.push_back({products[i], algorithms[i][std::min(rank, algorithms[i].size() - 1)]});
+    }
+    out->push_back(std::make_shared<CublasProduct>(handle, shape, static_cast<int>(rank),
+                                                   std::move(steps), shape.bias && !fuse_bias));
+  }
+  return {};
+}
+
+}  // namespace deepencoder::kernels

@@ -1,0 +1,42 @@
+// Chooses the fastest of several ways of computing a dense layer by running them.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+
+#include "kernels/linear_product.h"
+
+namespace deepencoder::kernels {
+
+// Device memory that measurements run in, kept from one shape to the next. Not thread-safe.
+class MeasureScratch {
+ public:
+  MeasureScratch() = default;
+  ~MeasureScratch() { Release(); }
+  MeasureScratch(const MeasureScratch&) = delete;
+  MeasureScratch& operator=(const MeasureScratch&) = delete;
+
+  // At least `bytes`, holding random numbers of `type` in [-1, 1). kResourceExhausted if there is not
+  // enough memory: nothing is held then.
+  Status Reserve(size_t bytes, DType type);
+  void Release();
+  unsigned char* data() const { return data_; }
+
+ private:
+  unsigned char* data_ = nullptr;
+  size_t bytes_ = 0;
+  DType type_ = DType::kBf16;
+};
+
+struct Measured {
+  std::shared_ptr<const LinearProduct> product;
+  float milliseconds = 0;
+};
+
+// The fastest of `products` at `shape`; products whose launch fails are passed over. Waits for the
+// device. kResourceExhausted if the memory to run in is not there.
+Status MeasureProducts(const LinearShape& shape, const LinearProducts& products,
+                       MeasureScratch& scratch, Measured* best);
+
+}  // namespace deepencoder::kernels
