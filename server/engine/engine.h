@@ -65,7 +65,8 @@ struct StageSeconds {
 };
 
 struct EncodeResult {
-  std::shared_ptr<const std::byte[]> data;  // rows * 1280 elements of dtype; shared with the cache: read only
+  std::shared_ptr<const std::byte[]>
+      data;  // rows * 1280 elements of dtype; also the cache's: read only
   size_t bytes = 0;
   int rows = 0;
   DType dtype = DType::kBf16;
@@ -79,7 +80,7 @@ struct EncodeResult {
 using EncodeDone = std::function<void(absl::StatusOr<EncodeResult>)>;
 
 // Why a job ended without being encoded; the label of deepencoder_rejected_total and _dropped_total.
-enum class RejectReason : uint8_t { kRequests, kImages, kBytes, kDraining, kUnhealthy };
+enum class RejectReason : uint8_t { kRequests, kImages, kBytes, kViews, kDraining, kUnhealthy };
 enum class DropReason : uint8_t { kDeadline, kCancelled };
 enum class Stage : uint8_t { kDecode, kViews, kQueue, kCompute, kAssemble };
 std::string_view Name(RejectReason reason);
@@ -93,12 +94,17 @@ class EngineObserver {
   virtual ~EngineObserver() = default;
   virtual void OnStage(Stage stage, Mode mode, double seconds) = 0;
   // A batch ran on a device: `size` views in a bucket of `bucket` (>= size; the rest was padding).
-  virtual void OnBatch(int device, int side, int size, int bucket, bool graph, double compute_seconds) = 0;
-  virtual void OnQueue(int64_t items, int64_t bytes) = 0;      // new totals over all queues
-  virtual void OnInFlight(int64_t images, int64_t bytes) = 0;  // new totals, admitted and not answered
+  virtual void OnBatch(int device, int side, int size, int bucket, bool graph,
+                       double compute_seconds) = 0;
+  // New totals: views that wait in the queues, and their bytes.
+  virtual void OnQueue(int64_t items, int64_t bytes) = 0;
+  // New totals: images that are admitted and not answered, and the bytes they are charged.
+  virtual void OnInFlight(int64_t images, int64_t bytes) = 0;
   virtual void OnReject(RejectReason reason) = 0;
-  virtual void OnDrop(DropReason reason, Stage before) = 0;    // `before`: the step that was not begun
-  virtual void OnImage(Mode mode, int rows) = 0;               // encoded and answered
+  virtual void OnDrop(DropReason reason,
+                      Stage before) = 0;          // `before`: the step that was not begun
+  virtual void OnImage(Mode mode, int rows) = 0;  // answered, encoded or from the cache
+  // `hit`: answered by a result that was there or by an equal job's, in flight at the time.
   virtual void OnCache(bool hit, int64_t bytes_held, int64_t entries) = 0;
   virtual void OnDecodePool(int busy, int threads) = 0;
 };
@@ -110,7 +116,7 @@ class Engine {
   // `done` is called exactly once, from an engine thread or before Encode returns.
   // Statuses: see proto/deepencoder/v1/vision_encoder.proto.
   virtual void Encode(EncodeJob job, EncodeDone done) = 0;
-  // False once slots are lost that could not be rebuilt.
+  // False once a device has lost its last slot and could not rebuild it.
   virtual bool healthy() const = 0;
   // Refuses new jobs with UNAVAILABLE; returns when none is in flight (true) or at `deadline` (false).
   virtual bool Drain(absl::Time deadline) = 0;

@@ -1,0 +1,131 @@
+#include "server/engine/batch_queue.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+namespace deepencoder {
+
+BatchQueue::BatchQueue(BatchPolicy policy) : policy_(std::move(policy)) {}
+
+BatchQueue::Place BatchQueue::NewPlace(const ImageTask& task, absl::Time now) {
+  return {DueTime(task.request()->job.deadline, now, policy_.patience), places_given_++};
+}
+
+void BatchQueue::Account(const ImageTask& task, int views) {
+  items_ += views;
+  bytes_ += views * task.bytes_per_view();
+}
+
+void BatchQueue::Add(std::shared_ptr<ImageTask> task, absl::Time now) {
+  std::map<int, std::vector<int>> by_side;
+  for (int view = task->view_count() - 1; view >= 0; --view) {
+    by_side[task->side(view)].push_back(view);
+  }
+  Account(*task, task->view_count());
+  for (auto& [side, views] : by_side) {
+    Line& line = lines_[side];
+    line.items += static_cast<int>(views.size());
+    line.waiting.emplace(NewPlace(*task, now),
+                         Waiting{.task = task, .views = std::move(views), .queued = now});
+  }
+}
+
+int BatchQueue::BatchSize(int waiting) const {
+  const std::vector<int>& buckets = policy_.buckets;
+  if (waiting >= buckets.back()) return buckets.back();
+  const auto above = std::lower_bound(buckets.begin(), buckets.end(), waiting);
+  const double padding = static_cast<double>(*above - waiting) / *above;
+  if (padding <= policy_.max_padding || above == buckets.begin()) return waiting;
+  return *(above - 1);
+}
+
+absl::Time BatchQueue::ReadyAt(const Line& line) const {
+  if (line.items == 0) return absl::InfiniteFuture();
+  if (line.items >= policy_.buckets.back() || policy_.max_delay <= absl::ZeroDuration()) {
+    return absl::InfinitePast();
+  }
+  absl::Time oldest = absl::InfiniteFuture();
+  for (const auto& [place, waiting] : line.waiting) oldest = std::min(oldest, waiting.queued);
+  return oldest + policy_.max_delay;
+}
+
+absl::Time BatchQueue::ReadyAt() const {
+  absl::Time ready = absl::InfiniteFuture();
+  for (const auto& [side, line] : lines_) ready = std::min(ready, ReadyAt(line));
+  return ready;
+}
+
+void BatchQueue::DropGone(absl::Time now, std::vector<DroppedTask>* dropped) {
+  for (auto& [side, line] : lines_) {
+    for (auto it = line.waiting.begin(); it != line.waiting.end();) {
+      const Waiting& waiting = it->second;
+      const Request& request = *waiting.task->request();
+      const std::optional<DropReason> gone = request.Gone(now);
+      if (!gone && !request.answered()) {
+        ++it;
+        continue;
+      }
+      if (gone) dropped->push_back({waiting.task, *gone});
+      Account(*waiting.task, -static_cast<int>(waiting.views.size()));
+      line.items -= static_cast<int>(waiting.views.size());
+      it = line.waiting.erase(it);
+    }
+  }
+}
+
+void BatchQueue::Fill(Line* line, int count, absl::Time now, std::vector<BatchItem>* items) {
+  // Rounds of one view an image. Only images of the first round have given any.
+  size_t givers = 0;
+  while (static_cast<int>(items->size()) < count) {
+    size_t in_round = 0;
+    for (auto& [place, waiting] : line->waiting) {
+      if (static_cast<int>(items->size()) == count) break;
+      ++in_round;
+      if (waiting.views.empty()) continue;
+      items->push_back({waiting.task, waiting.views.back(), waiting.queued});
+      waiting.views.pop_back();
+      Account(*waiting.task, -1);
+    }
+    givers = std::max(givers, in_round);
+  }
+  line->items -= count;
+  std::vector<Waiting> again;
+  for (; givers > 0; --givers) {
+    auto head = line->waiting.extract(line->waiting.begin());
+    if (!head.mapped().views.empty()) again.push_back(std::move(head.mapped()));
+  }
+  for (Waiting& waiting : again) {
+    const Place place = NewPlace(*waiting.task, now);
+    line->waiting.emplace(place, std::move(waiting));
+  }
+}
+
+Batch BatchQueue::Take(absl::Time now) {
+  Batch batch;
+  DropGone(now, &batch.dropped);
+  Line* first = nullptr;
+  for (auto& [side, line] : lines_) {
+    if (ReadyAt(line) > now) continue;
+    if (first == nullptr || line.waiting.begin()->first < first->waiting.begin()->first) {
+      first = &line;
+      batch.side = side;
+    }
+  }
+  if (first != nullptr) Fill(first, BatchSize(first->items), now, &batch.items);
+  return batch;
+}
+
+std::vector<std::shared_ptr<ImageTask>> BatchQueue::Clear() {
+  std::vector<std::shared_ptr<ImageTask>> tasks;
+  for (auto& [side, line] : lines_) {
+    for (auto& [place, waiting] : line.waiting) tasks.push_back(std::move(waiting.task));
+  }
+  std::sort(tasks.begin(), tasks.end());
+  tasks.erase(std::unique(tasks.begin(), tasks.end()), tasks.end());
+  lines_.clear();
+  items_ = bytes_ = 0;
+  return tasks;
+}
+
+}  // namespace deepencoder

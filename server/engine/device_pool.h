@@ -1,0 +1,118 @@
+// One device: its backend, its batch queue and its slots, each with a thread that takes batches.
+//
+// A slot whose Encode fails with anything but INVALID_ARGUMENT is destroyed and made anew; its batch
+// fails, nothing else does. A slot that cannot be made anew, or that fails batch after batch, is lost.
+// With its last slot the device is lost: what waits there is handed back, and nothing is accepted.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "encoder/backend/backend.h"
+#include "server/engine/batch_queue.h"
+#include "server/engine/clock.h"
+#include "server/engine/engine.h"
+#include "server/engine/image_task.h"
+#include "server/engine/mutex.h"
+#include "server/engine/queue_gauge.h"
+
+namespace deepencoder {
+
+// A device ready to serve (pool_builder.h makes them). The slots go before the backend.
+struct DeviceSlots {
+  std::unique_ptr<Backend> backend;
+  std::vector<std::unique_ptr<EncoderSlot>> slots;
+};
+
+// Hears how images end. Called from slot threads without locks held; must be quick.
+class PoolEvents {
+ public:
+  virtual ~PoolEvents() = default;
+  // All rows are written.
+  virtual void OnEncoded(const std::shared_ptr<ImageTask>& task) = 0;
+  // Views of it may still be in other slots.
+  virtual void OnFailed(const std::shared_ptr<ImageTask>& task, const absl::Status& why) = 0;
+  // Was not encoded, for nobody waits for it. May come more than once for an image.
+  virtual void OnGone(const std::shared_ptr<ImageTask>& task, DropReason reason) = 0;
+  // The device is lost; `waiting` was still queued there.
+  virtual void OnLost(const std::vector<std::shared_ptr<ImageTask>>& waiting) = 0;
+};
+
+// What pools share; all must outlive them.
+struct PoolContext {
+  PoolEvents* events;
+  EngineObserver* observer;
+  QueueGauge* gauge;
+  const Clock* clock;
+  std::function<void(const std::string&)> log;  // may be empty
+};
+
+// Thread-safe.
+class DevicePool {
+ public:
+  // Starts the slots' threads. `policy.buckets` is taken from the backend.
+  DevicePool(DeviceSlots device, BatchPolicy policy, PoolContext context);
+  ~DevicePool();  // Stop
+
+  // Backend::MakeViews. Faults are noticed: a device that cannot make views would not be given batches
+  // to fail, so after some in a row its slots are rebuilt, or lost, as after a batch's.
+  absl::StatusOr<std::shared_ptr<const ViewSet>> MakeViews(const RgbImage& image,
+                                                           const ViewPlan& plan);
+
+  // False, and nothing is done, if the device is lost or stopped.
+  bool Enqueue(const std::shared_ptr<ImageTask>& task);
+
+  // Ends the slots' threads after the batches they are at; what waits fails with UNAVAILABLE.
+  void Stop();
+
+  bool lost() const { return lost_.load(std::memory_order_acquire); }
+
+  // Work assigned here and not done, in any unit as long as it is the same for all pools.
+  void AddLoad(int64_t work) { load_.fetch_add(work, std::memory_order_relaxed); }
+  // Per slot that is left.
+  double Load() const;
+
+ private:
+  void RunSlot(std::unique_ptr<EncoderSlot> slot, int index);
+  enum class Order : uint8_t { kRun, kRebuild, kStop };
+  // What an idle slot is to do next; waits for it. kRun sets *batch, which may be empty but for what was
+  // dropped. kRebuild follows a change of rebuilds_ordered_ since *rebuilds_seen.
+  Order NextOrder(Batch* batch, int* rebuilds_seen);
+  // Encodes what is still wanted of the batch.
+  absl::Status RunBatch(EncoderSlot* slot, const Batch& batch);
+  // After a fault; null if the slot is lost.
+  std::unique_ptr<EncoderSlot> Rebuild(std::unique_ptr<EncoderSlot> broken, int index,
+                                       const absl::Status& fault, int faults_in_a_row);
+  void LoseSlot();
+  void Log(const std::string& line) const;
+
+  // Faults of a slot, without a good batch between, after which it counts as lost although it can be
+  // rebuilt: a device that fails every batch must not look healthy.
+  static constexpr int kMaxFaultsInARow = 5;
+  // Failures of MakeViews in a row that cast doubt on the device.
+  static constexpr int kViewFaultsToRebuild = 3;
+
+  const std::unique_ptr<Backend> backend_;
+  const PoolContext context_;
+  std::atomic<bool> lost_{false};
+  std::atomic<int> live_slots_;
+  std::atomic<int64_t> load_{0};
+
+  Mutex mutex_;
+  CondVar changed_;
+  BatchQueue queue_ ABSL_GUARDED_BY(mutex_);
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  int view_faults_in_a_row_ ABSL_GUARDED_BY(mutex_) = 0;
+  int rebuilds_ordered_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace deepencoder

@@ -1,0 +1,63 @@
+// An image whose views exist: what the batch queue and the slots work on.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/time/time.h"
+#include "encoder/backend/backend.h"
+#include "encoder/image/view_plan.h"
+#include "encoder/model/config.h"
+#include "encoder/model/geometry.h"
+#include "server/engine/engine.h"
+#include "server/engine/mutex.h"
+#include "server/engine/request.h"
+
+namespace deepencoder {
+
+// Thread-safe: slots finish different views of one image at once.
+class ImageTask {
+ public:
+  // `backend` keeps alive what `views` were made by. `rows` holds layout.rows rows of the job's type.
+  ImageTask(std::shared_ptr<Request> request, std::shared_ptr<const void> backend,
+            std::shared_ptr<const ViewSet> views, const ViewPlan& plan, SequenceLayout layout,
+            std::shared_ptr<std::byte[]> rows, const StageSeconds& so_far);
+
+  const std::shared_ptr<Request>& request() const { return request_; }
+  int view_count() const { return views_->size(); }
+  int side(int view) const { return views_->side(view); }
+  // Of backend memory, a view's share.
+  int64_t bytes_per_view() const { return static_cast<int64_t>(views_->bytes()) / view_count(); }
+  EncodeItem Item(int view) const;
+
+  // A view's rows are written, or given up. True for the last one: nothing refers to the rows then.
+  bool FinishView(absl::Time queued, absl::Time started, absl::Time ended);
+
+  // Call once FinishView has returned true.
+  EncodeResult Result(absl::Time now) const;
+
+ private:
+  const std::shared_ptr<Request> request_;
+  // Destroyed in reverse order: the views before what they lie in.
+  const std::shared_ptr<const void> backend_;
+  const std::shared_ptr<const ViewSet> views_;
+  const ViewPlan plan_;
+  const SequenceLayout layout_;
+  const std::shared_ptr<std::byte[]> rows_;
+  const StageSeconds so_far_;  // decode, views and assemble
+
+  mutable Mutex mutex_;
+  int unfinished_ ABSL_GUARDED_BY(mutex_);
+  double longest_wait_ ABSL_GUARDED_BY(mutex_) = 0;  // seconds
+  absl::Time first_start_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
+  absl::Time last_end_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+};
+
+// Bytes of the reply of `rows` rows.
+inline size_t ReplyBytes(int rows, DType type) {
+  return static_cast<size_t>(rows) * kEmbeddingWidth * SizeOf(type);
+}
+
+}  // namespace deepencoder

@@ -1,0 +1,439 @@
+#include "server/engine/serving_engine.h"
+
+#include <algorithm>
+#include <exception>
+#include <new>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "encoder/model/assemble.h"
+#include "server/engine/retry_hint.h"
+
+namespace deepencoder {
+namespace {
+
+absl::Status StatusOf(DropReason reason, Stage before) {
+  const std::string text = "before the step '" + std::string(Name(before)) + "'";
+  return reason == DropReason::kDeadline
+             ? absl::DeadlineExceededError("the deadline passed " + text)
+             : absl::CancelledError("the call was cancelled " + text);
+}
+
+absl::Status NoDevice() {
+  return absl::UnavailableError("every device of this server has failed; it must be restarted");
+}
+
+absl::Status Stopping() { return absl::UnavailableError("the server is shutting down"); }
+
+absl::Status CheckDevices(const std::vector<DeviceSlots>& devices, const SpecialRows& special) {
+  if (devices.empty()) return absl::InvalidArgumentError("the engine needs a device");
+  for (const DeviceSlots& device : devices) {
+    if (device.backend == nullptr || device.slots.empty()) {
+      return absl::InvalidArgumentError("a device of the engine has no slots");
+    }
+  }
+  const size_t width = kEmbeddingWidth;
+  if (special.image_newline.size() != width || special.view_separator.size() != width) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("image_newline and view_seperator must have ", width, " elements; they have ",
+                     special.image_newline.size(), " and ", special.view_separator.size()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckOptions(const EngineOptions& options) {
+  const AdmissionLimits& limits = options.limits;
+  if (limits.images < 1 || limits.bytes < 1 || limits.views < 1) {
+    return absl::InvalidArgumentError("the bounds on images, bytes and views must be at least 1");
+  }
+  const BatchPolicy& batch = options.batch;
+  if (batch.max_delay < absl::ZeroDuration() || batch.patience < absl::ZeroDuration() ||
+      !(batch.max_padding >= 0 && batch.max_padding <= 1)) {
+    return absl::InvalidArgumentError(
+        "the batch delay and patience must not be negative, nor the padding outside [0, 1]");
+  }
+  if (options.decode_threads < 0) {
+    return absl::InvalidArgumentError("the number of decode threads must not be negative");
+  }
+  return absl::OkStatus();
+}
+
+int DecodeThreads(const EngineOptions& options) {
+  if (options.decode_threads > 0) return options.decode_threads;
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+// Of the image as the client sent it.
+int64_t StoredBytes(const EncodeJob& job) {
+  const auto* raw = std::get_if<RawPixels>(&job.image);
+  return static_cast<int64_t>(raw != nullptr ? raw->rgb.bytes.size()
+                                             : std::get<EncodedFile>(job.image).file.bytes.size());
+}
+
+absl::Status CheckRaw(const RawPixels& raw, const DecodeOptions& limits) {
+  if (raw.width < 1 || raw.height < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("raw image of ", raw.width, " x ", raw.height,
+                                                   " pixels: both must be at least 1"));
+  }
+  const int64_t pixels = int64_t{raw.width} * raw.height;
+  if (pixels > limits.max_pixels) {
+    return absl::InvalidArgumentError(absl::StrCat("raw image of ", raw.width, " x ", raw.height,
+                                                   " has ", pixels, " pixels; the limit is ",
+                                                   limits.max_pixels));
+  }
+  if (static_cast<int64_t>(raw.rgb.bytes.size()) != 3 * pixels) {
+    return absl::InvalidArgumentError(absl::StrCat("raw image of ", raw.width, " x ", raw.height,
+                                                   " must have ", 3 * pixels, " bytes; it has ",
+                                                   raw.rgb.bytes.size()));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------- life
+
+absl::StatusOr<std::unique_ptr<ServingEngine>> ServingEngine::Create(
+    EngineOptions options, std::vector<DeviceSlots> devices, SpecialRows special,
+    EngineObserver* observer, const Clock* clock) {
+  if (absl::Status status = CheckOptions(options); !status.ok()) return status;
+  if (absl::Status status = CheckDevices(devices, special); !status.ok()) return status;
+  std::unique_ptr<ServingEngine> engine(new ServingEngine(std::move(options), observer, clock));
+  MutexLock swap(engine->swap_);
+  std::shared_ptr<BackendSet> set = engine->MakeSet(std::move(devices), std::move(special));
+  MutexLock current(engine->current_mutex_);
+  engine->current_ = std::move(set);
+  return engine;
+}
+
+ServingEngine::ServingEngine(EngineOptions options, EngineObserver* observer, const Clock* clock)
+    : options_(std::move(options)),
+      observer_(observer),
+      clock_(clock),
+      admission_(options_.limits, observer, clock),
+      gauge_(observer),
+      cache_(options_.cache_bytes > 0
+                 ? std::make_unique<ResultCache>(options_.cache_bytes, observer)
+                 : nullptr),
+      replies_(std::make_unique<ReplyThread>()),
+      decode_pool_(std::make_unique<DecodePool>(
+          DecodeThreads(options_), observer,
+          [this](const std::shared_ptr<Request>& request) { Prepare(request); })) {}
+
+ServingEngine::~ServingEngine() {
+  admission_.Close();
+  stopping_.store(true, std::memory_order_release);
+  for (const std::shared_ptr<Request>& request : decode_pool_->Stop()) Fail(request, Stopping());
+  {
+    MutexLock lock(current_mutex_);
+    if (current_ != nullptr) current_->Stop();
+    current_.reset();
+  }
+  replies_->Stop();  // the last to hold tasks, and with them the set
+  retired_->DestroyAll();
+}
+
+std::shared_ptr<BackendSet> ServingEngine::backends() const {
+  MutexLock lock(current_mutex_);
+  return current_;
+}
+
+std::shared_ptr<BackendSet> ServingEngine::MakeSet(std::vector<DeviceSlots> devices,
+                                                   SpecialRows special) {
+  const PoolContext context = {.events = this,
+                               .observer = observer_,
+                               .gauge = &gauge_,
+                               .clock = clock_,
+                               .log = options_.log};
+  return RetiredSets::Share(std::make_unique<BackendSet>(std::move(devices), std::move(special),
+                                                         ++generations_, options_.batch, context),
+                            retired_);
+}
+
+bool ServingEngine::healthy() const { return !backends()->any_lost(); }
+
+bool ServingEngine::Drain(absl::Time deadline) {
+  admission_.Close();
+  return admission_.AwaitIdle(deadline);
+}
+
+absl::Status ServingEngine::SwapBackends(std::vector<DeviceSlots> devices, SpecialRows special) {
+  if (absl::Status status = CheckDevices(devices, special); !status.ok()) return status;
+  MutexLock swap(swap_);
+  std::shared_ptr<BackendSet> set = MakeSet(std::move(devices), std::move(special));
+  {
+    MutexLock lock(current_mutex_);
+    current_.swap(set);
+  }
+  if (cache_ != nullptr) cache_->Clear();
+  const uint64_t old_generation = set->generation();
+  set.reset();
+  retired_->AwaitAndDestroy(old_generation);
+  return absl::OkStatus();
+}
+
+// ---------------------------------------------------------------- step 1: admission
+
+void ServingEngine::Encode(EncodeJob job, EncodeDone done) {
+  auto request = std::make_shared<Request>(std::move(job), std::move(done), clock_->Now());
+  if (absl::Status status = Admit(request.get()); !status.ok()) {
+    request->done(std::move(status));
+    return;
+  }
+  Submit(request);
+}
+
+absl::Status ServingEngine::Admit(Request* request) {
+  if (const auto gone = request->Gone(request->arrival)) {
+    observer_->OnDrop(*gone, Stage::kDecode);
+    return StatusOf(*gone, Stage::kDecode);
+  }
+  if (backends()->all_lost()) {
+    observer_->OnReject(RejectReason::kUnhealthy);
+    return NoDevice();
+  }
+  absl::StatusOr<Charge> charge = Measure(request->job);
+  if (!charge.ok()) return charge.status();
+  request->charge = *charge;
+  request->bytes_to_decode = charge->bytes;
+  return admission_.Admit(*charge);
+}
+
+absl::StatusOr<Charge> ServingEngine::Measure(const EncodeJob& job) const {
+  int width = 0, height = 0;
+  int64_t bytes = StoredBytes(job);
+  if (const auto* raw = std::get_if<RawPixels>(&job.image)) {
+    if (absl::Status status = CheckRaw(*raw, options_.decode); !status.ok()) return status;
+    width = raw->width;
+    height = raw->height;
+  } else {
+    const absl::StatusOr<ImageHeader> header =
+        ReadHeader(std::get<EncodedFile>(job.image).file.bytes, options_.decode);
+    if (!header.ok()) return header.status();
+    width = header->width;
+    height = header->height;
+    bytes += static_cast<int64_t>(DecodeBytes(*header));
+  }
+  // The file may be stored on its side, which can change the number of tiles.
+  Charge charge;
+  int64_t after_decoding = 0;
+  for (const auto& [w, h] : {std::pair(width, height), std::pair(height, width)}) {
+    const absl::StatusOr<ViewPlan> plan = PlanViews(w, h, job.mode, job.max_tiles);
+    if (!plan.ok()) return plan.status();
+    int64_t view_bytes = 0;
+    for (const ResizeJob& resize : plan->jobs) {
+      view_bytes += int64_t{3} * resize.views() * resize.side * resize.side;
+    }
+    const int rows = LayoutOf(job.mode, plan->tiles).rows;
+    after_decoding =
+        std::max(after_decoding, view_bytes + static_cast<int64_t>(ReplyBytes(rows, job.dtype)));
+    charge.views = std::max(charge.views, int64_t{plan->views()});
+  }
+  charge.bytes = bytes + after_decoding;
+  return charge;
+}
+
+void ServingEngine::Submit(const std::shared_ptr<Request>& request) {
+  const absl::Time due = DueTime(request->job.deadline, request->arrival, options_.batch.patience);
+  if (!decode_pool_->Submit(request, due)) Fail(request, Stopping());
+}
+
+// ---------------------------------------------------------------- step 2: decode pool
+
+void ServingEngine::Prepare(const std::shared_ptr<Request>& request) {
+  if (DropIfGone(request, Stage::kDecode)) return;
+  const std::shared_ptr<BackendSet> backends = this->backends();
+  absl::Status status;
+  // Nothing of ours throws, but allocation and OpenCV do, and a thread must not end by it.
+  try {
+    if (AskCache(request, backends->generation())) return;
+    status = DecodeAndQueue(request, backends);
+  } catch (const std::bad_alloc&) {
+    status = WithRetryAfter(absl::ResourceExhaustedError("no memory for this image"),
+                            admission_.RetryDelay());
+  } catch (const std::exception& e) {
+    status = absl::InternalError(std::string("while this image was prepared: ") + e.what());
+  }
+  if (!status.ok()) Fail(request, status);
+}
+
+bool ServingEngine::AskCache(const std::shared_ptr<Request>& request, uint64_t generation) {
+  if (cache_ == nullptr || request->leads) return false;
+  request->key = KeyOf(request->job, generation);
+  if (!request->key) return false;
+  EncodeResult result;
+  switch (cache_->Join(request, &result)) {
+    case ResultCache::Role::kLead:
+      return false;
+    case ResultCache::Role::kFollow:
+      return true;
+    case ResultCache::Role::kHit:
+      Share(request, result);
+      return true;
+  }
+  return false;
+}
+
+absl::StatusOr<RgbImage> ServingEngine::Decode(const EncodeJob& job) const {
+  if (const auto* raw = std::get_if<RawPixels>(&job.image)) {
+    // Looked at, not copied: the job outlives the image. OpenCV has no matrix of constant data.
+    auto* pixels = const_cast<std::byte*>(raw->rgb.bytes.data());
+    return RgbImage(cv::Mat(raw->height, raw->width, CV_8UC3, pixels));
+  }
+  DecodeOptions options = options_.decode;
+  options.alpha = job.alpha;
+  options.gray16 = job.gray16;
+  return DecodeImage(std::get<EncodedFile>(job.image).file.bytes, options);
+}
+
+absl::Status ServingEngine::DecodeAndQueue(const std::shared_ptr<Request>& request,
+                                           const std::shared_ptr<BackendSet>& backends) {
+  const EncodeJob& job = request->job;
+  StageSeconds seconds;
+  auto lap = [&, last = clock_->Now()](Stage stage, double* spent) mutable {
+    const absl::Time now = clock_->Now();
+    *spent = SecondsBetween(std::exchange(last, now), now);
+    observer_->OnStage(stage, job.mode, *spent);
+  };
+
+  absl::StatusOr<RgbImage> image = Decode(job);
+  if (!image.ok()) return image.status();
+  lap(Stage::kDecode, &seconds.decode);
+
+  if (DropIfGone(request, Stage::kViews)) return absl::OkStatus();
+  const absl::StatusOr<ViewPlan> plan =
+      PlanViews(image->width(), image->height(), job.mode, job.max_tiles);
+  if (!plan.ok()) return plan.status();
+  const std::shared_ptr<Assignment> assignment = Assignment::Make(backends, *plan);
+  if (assignment == nullptr) return NoDevice();
+  absl::StatusOr<std::shared_ptr<const ViewSet>> views =
+      assignment->pool().MakeViews(*image, *plan);
+  if (!views.ok()) {
+    return absl::IsResourceExhausted(views.status())
+               ? WithRetryAfter(views.status(), admission_.RetryDelay())
+               : views.status();
+  }
+  lap(Stage::kViews, &seconds.views);
+
+  if (DropIfGone(request, Stage::kQueue)) return absl::OkStatus();
+  SequenceLayout layout = LayoutOf(job.mode, plan->tiles);
+  if ((*views)->size() != static_cast<int>(layout.views.size())) {
+    return absl::InternalError(
+        absl::StrCat("the backend made ", (*views)->size(), " views of ", layout.views.size()));
+  }
+  const size_t reply_bytes = ReplyBytes(layout.rows, job.dtype);
+  // Not filled with zeros: markers and views cover every row. The markers are written now, beside other
+  // images' computing, and not when the last view is done.
+  auto rows = std::make_shared_for_overwrite<std::byte[]>(reply_bytes);
+  FillMarkerRows(layout, backends->special().image_newline.data(),
+                 backends->special().view_separator.data(), job.dtype, rows.get());
+  lap(Stage::kAssemble, &seconds.assemble);
+
+  // The pixels go when this function returns.
+  admission_.Resize(&request->charge,
+                    StoredBytes(job) + static_cast<int64_t>((*views)->bytes() + reply_bytes));
+  DevicePool& pool = assignment->pool();
+  const auto task = std::make_shared<ImageTask>(request, assignment, *std::move(views), *plan,
+                                                std::move(layout), std::move(rows), seconds);
+  // The device was lost just now: to another one, by the same way.
+  if (!pool.Enqueue(task)) Resubmit(request);
+  return absl::OkStatus();
+}
+
+void ServingEngine::Resubmit(const std::shared_ptr<Request>& request) {
+  admission_.Resize(&request->charge, request->bytes_to_decode);
+  Submit(request);
+}
+
+// ---------------------------------------------------------------- step 3: what slots report
+
+void ServingEngine::OnEncoded(const std::shared_ptr<ImageTask>& task) {
+  if (!task->request()->ClaimAnswer()) return;
+  replies_->Post([this, task] { Succeed(*task); });
+}
+
+void ServingEngine::OnFailed(const std::shared_ptr<ImageTask>& task, const absl::Status& why) {
+  Fail(task->request(), why);
+}
+
+void ServingEngine::OnGone(const std::shared_ptr<ImageTask>& task, DropReason reason) {
+  Drop(task->request(), reason, Stage::kCompute);
+}
+
+void ServingEngine::OnLost(const std::vector<std::shared_ptr<ImageTask>>& waiting) {
+  for (const std::shared_ptr<ImageTask>& task : waiting) {
+    if (!task->request()->answered()) Resubmit(task->request());
+  }
+}
+
+// ---------------------------------------------------------------- step 4: answers
+
+bool ServingEngine::DropIfGone(const std::shared_ptr<Request>& request, Stage before) {
+  const auto gone = request->Gone(clock_->Now());
+  if (gone) Drop(request, *gone, before);
+  return gone.has_value();
+}
+
+void ServingEngine::Drop(const std::shared_ptr<Request>& request, DropReason reason, Stage before) {
+  if (!request->ClaimAnswer()) return;
+  observer_->OnDrop(reason, before);
+  replies_->Post([this, request, status = StatusOf(reason, before)] { Deny(*request, status); });
+}
+
+void ServingEngine::Fail(const std::shared_ptr<Request>& request, const absl::Status& why) {
+  if (!request->ClaimAnswer()) return;
+  replies_->Post([this, request, why] { Deny(*request, why); });
+}
+
+void ServingEngine::Share(const std::shared_ptr<Request>& request, const EncodeResult& result) {
+  if (!request->ClaimAnswer()) return;
+  replies_->Post([this, request, result] {
+    EncodeResult own = result;
+    own.cache_hit = true;
+    own.seconds = {.total = SecondsBetween(request->arrival, clock_->Now())};
+    Reply(*request, std::move(own));
+  });
+}
+
+void ServingEngine::Succeed(const ImageTask& task) {
+  const Request& request = *task.request();
+  const EncodeResult result = task.Result(clock_->Now());
+  observer_->OnStage(Stage::kQueue, result.mode, result.seconds.queue);
+  observer_->OnStage(Stage::kCompute, result.mode, result.seconds.compute);
+  Reply(request, result);
+  if (!request.leads) return;
+  for (const std::shared_ptr<Request>& follower : cache_->Publish(*request.key, result)) {
+    Share(follower, result);
+  }
+}
+
+void ServingEngine::Deny(const Request& request, const absl::Status& why) {
+  Reply(request, why);
+  if (!request.leads) return;
+  if (absl::IsInvalidArgument(why) || stopping_.load(std::memory_order_acquire)) {
+    for (const std::shared_ptr<Request>& follower : cache_->Abandon(*request.key)) {
+      Fail(follower, why);
+    }
+    return;
+  }
+  std::vector<std::shared_ptr<Request>> gone;
+  const absl::Time now = clock_->Now();
+  const std::shared_ptr<Request> next = cache_->PassOn(*request.key, now, &gone);
+  for (const std::shared_ptr<Request>& follower : gone) {
+    Drop(follower, follower->Gone(now).value_or(DropReason::kCancelled), Stage::kDecode);
+  }
+  if (next != nullptr) Submit(next);
+}
+
+void ServingEngine::Reply(const Request& request, absl::StatusOr<EncodeResult> answer) {
+  if (answer.ok()) observer_->OnImage(answer->mode, answer->rows);
+  admission_.Release(request.charge, request.arrival);
+  request.done(std::move(answer));
+  admission_.Answered();
+}
+
+}  // namespace deepencoder

@@ -1,0 +1,142 @@
+// The engine that serves.
+//
+// The life of a request
+//   1. Encode (the caller's thread): what cannot be served is refused: draining, no device left, gone
+//      already, a broken header, no tiles for it, no room (Admission). Nothing is refused for lack of
+//      room later.
+//   2. A thread of the DecodePool: content key, and the cache answers or has an equal request in flight
+//      bring the answer (ResultCache); else pixels (DecodeImage), the plan, the least loaded device
+//      (Assignment), its views (Backend::MakeViews), a buffer for the reply with its marker rows. All of
+//      it then is an ImageTask, whose views wait in the device's BatchQueue.
+//   3. Slot threads (DevicePool): an idle one takes a batch, of many images' views or of one's, and
+//      encodes straight into the reply buffers. The last view makes the image done.
+//   4. The ReplyThread: the result goes to the cache, its followers and the client.
+// Deadline and cancellation are looked at on entry, before decoding, before rendering views, before
+// queueing, when a batch is made, and right before its launch. Whoever ends a request claims it
+// (Request::ClaimAnswer), so `done` is called once; it is never called with a lock held.
+//
+// Locks. Each class has one mutex of its own, and none calls into another that locks while it holds it,
+// with three exceptions, which give the order: SwapBackends' serialising lock before all others,
+// DevicePool before QueueGauge, and any of them before the observer's own.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "encoder/image/decode.h"
+#include "encoder/image/view_plan.h"
+#include "server/engine/admission.h"
+#include "server/engine/backend_set.h"
+#include "server/engine/clock.h"
+#include "server/engine/decode_pool.h"
+#include "server/engine/engine.h"
+#include "server/engine/image_task.h"
+#include "server/engine/queue_gauge.h"
+#include "server/engine/reply_thread.h"
+#include "server/engine/result_cache.h"
+
+namespace deepencoder {
+
+struct EngineOptions {
+  int decode_threads = 0;  // 0: one a CPU core
+  DecodeOptions decode;    // limits; a job brings its own alpha and gray16
+  AdmissionLimits limits;
+  BatchPolicy batch;       // its buckets come from each backend
+  size_t cache_bytes = 0;  // 0: no result cache and no single flight
+  std::function<void(const std::string&)>
+      log;  // one line about a device; may be empty. Thread-safe
+};
+
+class ServingEngine final : public Engine, private PoolEvents {
+ public:
+  // `devices` as BuildPool makes them. `observer` and `clock` must outlive the engine.
+  // Errors: INVALID_ARGUMENT (no device or a device without slots, rows of a wrong length, an option out
+  // of range).
+  static absl::StatusOr<std::unique_ptr<ServingEngine>> Create(EngineOptions options,
+                                                               std::vector<DeviceSlots> devices,
+                                                               SpecialRows special,
+                                                               EngineObserver* observer,
+                                                               const Clock* clock);
+  // Fails what is still in flight with UNAVAILABLE. No Encode may be running or come.
+  ~ServingEngine() override;
+
+  void Encode(EncodeJob job, EncodeDone done) override;
+  bool healthy() const override;
+  bool Drain(absl::Time deadline) override;
+
+  // New weights or devices: jobs that are not decoded yet go to `devices`; returns when the old ones have
+  // finished theirs and are destroyed. No job is lost. Cached results are forgotten.
+  // Errors as Create; nothing has changed then.
+  absl::Status SwapBackends(std::vector<DeviceSlots> devices, SpecialRows special);
+
+ private:
+  ServingEngine(EngineOptions options, EngineObserver* observer, const Clock* clock);
+
+  // ---- step 1
+  // Refuses the request, or charges it.
+  absl::Status Admit(Request* request);
+  // Bytes and views that the image will take at most. Errors: the image's.
+  absl::StatusOr<Charge> Measure(const EncodeJob& job) const;
+
+  // ---- step 2
+  void Submit(const std::shared_ptr<Request>& request);
+  void Prepare(const std::shared_ptr<Request>& request);
+  // True if the cache has answered, or will.
+  bool AskCache(const std::shared_ptr<Request>& request, uint64_t generation);
+  // OK: the views are queued, or the request has ended.
+  absl::Status DecodeAndQueue(const std::shared_ptr<Request>& request,
+                              const std::shared_ptr<BackendSet>& backends);
+  absl::StatusOr<RgbImage> Decode(const EncodeJob& job) const;
+  // Its device was lost before it was encoded: from the start, on another.
+  void Resubmit(const std::shared_ptr<Request>& request);
+
+  // ---- step 3
+  void OnEncoded(const std::shared_ptr<ImageTask>& task) override;
+  void OnFailed(const std::shared_ptr<ImageTask>& task, const absl::Status& why) override;
+  void OnGone(const std::shared_ptr<ImageTask>& task, DropReason reason) override;
+  void OnLost(const std::vector<std::shared_ptr<ImageTask>>& waiting) override;
+
+  // ---- step 4
+  // Each claims the answer, does nothing if another has, and posts it to the reply thread.
+  void Fail(const std::shared_ptr<Request>& request, const absl::Status& why);
+  void Drop(const std::shared_ptr<Request>& request, DropReason reason, Stage before);
+  void Share(const std::shared_ptr<Request>& request, const EncodeResult& result);  // of another
+  // Drop if nobody waits for it; true then.
+  bool DropIfGone(const std::shared_ptr<Request>& request, Stage before);
+
+  // On the reply thread, the answer being claimed. A leader's followers get theirs.
+  void Succeed(const ImageTask& task);
+  void Deny(const Request& request, const absl::Status& why);
+  void Reply(const Request& request, absl::StatusOr<EncodeResult> answer);
+
+  std::shared_ptr<BackendSet> backends() const;
+  std::shared_ptr<BackendSet> MakeSet(std::vector<DeviceSlots> devices, SpecialRows special)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(swap_);
+
+  const EngineOptions options_;
+  EngineObserver* const observer_;
+  const Clock* const clock_;
+  Admission admission_;
+  QueueGauge gauge_;
+  std::unique_ptr<ResultCache> cache_;  // null if off
+  std::atomic<bool> stopping_{false};
+
+  Mutex swap_;  // one SwapBackends at a time
+  uint64_t generations_ ABSL_GUARDED_BY(swap_) = 0;
+  mutable Mutex current_mutex_;
+  std::shared_ptr<BackendSet> current_ ABSL_GUARDED_BY(current_mutex_);
+  const std::shared_ptr<RetiredSets> retired_ = std::make_shared<RetiredSets>();
+
+  std::unique_ptr<ReplyThread> replies_;
+  std::unique_ptr<DecodePool> decode_pool_;  // last: its threads use all of the above
+};
+
+}  // namespace deepencoder
