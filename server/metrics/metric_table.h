@@ -1,0 +1,72 @@
+// Every metric, declared once: exposition, help texts and documentation are made from this table.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace deepencoder {
+
+enum class MetricType : uint8_t { kCounter, kGauge, kHistogram };
+enum class BucketSet : uint8_t { kNone, kSeconds, kBatch };
+
+enum class MetricId : uint8_t {
+  kRequests,
+  kRequestDuration,
+  kCallsActive,
+  kStreamImages,
+  kImages,
+  kTokens,
+  kStageDuration,
+  kBatchSize,
+  kBatchPadding,
+  kBatchCompute,
+  kQueueItems,
+  kQueueBytes,
+  kInFlight,
+  kInFlightBytes,
+  kGraphLaunches,
+  kRejected,
+  kDropped,
+  kCacheRequests,
+  kCacheBytes,
+  kCacheEntries,
+  kDecodeBusy,
+  kDecodeThreads,
+  kServing,
+  kStartDuration,
+  kBuildInfo,
+  kDeviceMemory,
+  kDeviceMemoryPeak,
+  kProcessCpu,
+  kProcessMemory,
+  kProcessVirtualMemory,
+  kProcessFds,
+  kProcessMaxFds,
+  kProcessThreads,
+  kProcessStart,
+};
+
+struct MetricSpec {
+  MetricId id;
+  const char* name;
+  MetricType type;
+  const char* unit;    // of the value; "" for a plain count
+  const char* labels;  // names, comma-separated; "" for none
+  BucketSet buckets;
+  const char* help;
+};
+
+std::span<const MetricSpec> MetricTable();
+const MetricSpec& SpecOf(MetricId id);
+std::string_view Name(MetricType type);
+
+// Upper bounds, ascending. kSeconds: 1 ms to 10 s, each about 1.5 times the one before.
+std::vector<double> BoundsOf(BucketSet buckets);
+
+// The table as Markdown.
+std::string MetricsMarkdown();
+
+}  // namespace deepencoder

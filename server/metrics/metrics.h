@@ -1,0 +1,105 @@
+// The metrics that the server counts itself. Hears the engine and the calls, is collected by Prometheus.
+#pragma once
+
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+
+#include <array>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "encoder/model/config.h"
+#include "server/engine/engine.h"
+#include "server/engine/mutex.h"
+#include "server/metrics/metric_table.h"
+#include "server/rpc/rpc_observer.h"
+
+namespace deepencoder {
+
+// Thread-safe. Every time series with a known label is made at the start, so that counting is an atomic
+// add (a short lock for histograms) and a rate over a counter that has not moved yet is 0, not absent.
+class Metrics final : public EngineObserver, public RpcObserver {
+ public:
+  Metrics();
+
+  // For the exposition.
+  std::shared_ptr<prometheus::Collectable> collectable() const { return registry_; }
+
+  void SetServing(bool serving);
+  void SetStartDuration(double seconds);
+  void SetBuildInfo(const std::string& version, const std::string& commit,
+                    const std::string& device, const std::string& compute_dtype);
+
+  // EngineObserver
+  void OnStage(Stage stage, Mode mode, double seconds) override;
+  void OnBatch(int device, int side, int size, int bucket, bool graph,
+               double compute_seconds) override;
+  void OnQueue(int64_t items, int64_t bytes) override;
+  void OnInFlight(int64_t images, int64_t bytes) override;
+  void OnReject(RejectReason reason) override;
+  void OnDrop(DropReason reason, Stage before) override;
+  void OnImage(Mode mode, int rows) override;
+  void OnCache(bool hit, int64_t bytes_held, int64_t entries) override;
+  void OnDecodePool(int busy, int threads) override;
+
+  // RpcObserver
+  void OnCallStarted(Method method) override;
+  void OnCallEnded(Method method, grpc::StatusCode code) override;
+  void OnAnswered(Method method, double seconds) override;
+  void OnStreamImage(grpc::StatusCode code) override;
+
+ private:
+  static constexpr size_t kModeCount = 5, kStageCount = 5, kMethodCount = std::size(kMethods),
+                          kSideCount = std::size(kViewSides), kRejectCount = 6, kDropCount = 2;
+  template <typename T, size_t... kSizes>
+  struct Grid;
+  template <typename T, size_t kSize, size_t... kRest>
+  struct Grid<T, kSize, kRest...> {
+    using Type = std::array<typename Grid<T, kRest...>::Type, kSize>;
+  };
+  template <typename T>
+  struct Grid<T> {
+    using Type = T*;
+  };
+  template <size_t... kSizes>
+  using Counters = typename Grid<prometheus::Counter, kSizes...>::Type;
+  template <size_t... kSizes>
+  using Gauges = typename Grid<prometheus::Gauge, kSizes...>::Type;
+  template <size_t... kSizes>
+  using Histograms = typename Grid<prometheus::Histogram, kSizes...>::Type;
+
+  void MakeCallSeries();
+  void MakeEngineSeries();
+  prometheus::Histogram& BatchCompute(int device, size_t side_index);
+
+  const std::shared_ptr<prometheus::Registry> registry_;
+  // Calls
+  Counters<kMethodCount, kStatusCodes> requests_;
+  Histograms<kMethodCount> request_duration_;
+  Gauges<kMethodCount> calls_active_;
+  Counters<kStatusCodes> stream_images_;
+  // Engine
+  Counters<kModeCount> images_;
+  prometheus::Counter* tokens_;
+  Histograms<kStageCount, kModeCount> stage_duration_;
+  Histograms<kSideCount> batch_size_;
+  Counters<kSideCount> batch_padding_;
+  prometheus::Family<prometheus::Histogram>* batch_compute_family_;
+  Mutex mutex_;
+  std::map<int, Histograms<kSideCount>> batch_compute_ ABSL_GUARDED_BY(mutex_);  // by device
+  prometheus::Gauge *queue_items_, *queue_bytes_, *in_flight_, *in_flight_bytes_;
+  Counters<2> graph_launches_;  // miss, hit
+  Counters<kRejectCount> rejected_;
+  Counters<kDropCount, kStageCount> dropped_;
+  Counters<2> cache_requests_;  // miss, hit
+  prometheus::Gauge *cache_bytes_, *cache_entries_, *decode_busy_, *decode_threads_;
+  // Server
+  prometheus::Gauge *serving_, *start_duration_;
+  prometheus::Family<prometheus::Gauge>* build_info_family_;
+};
+
+}  // namespace deepencoder

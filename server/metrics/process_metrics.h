@@ -1,0 +1,18 @@
+// What the kernel says of this process, read when Prometheus scrapes.
+#pragma once
+
+#include <prometheus/collectable.h>
+
+#include <vector>
+
+namespace deepencoder {
+
+class ProcessMetrics final : public prometheus::Collectable {
+ public:
+  std::vector<prometheus::MetricFamily> Collect() const override;
+};
+
+// Seconds since this process was started.
+double ProcessAge();
+
+}  // namespace deepencoder

@@ -1,0 +1,91 @@
+// Every option of the server, declared once: the table in options.cc is the flag, the environment
+// variable, the default, the range check, the --help text and the documentation.
+//
+// A flag wins over the environment (DEEPENCODER_ and the flag's name in capitals), which wins over the
+// default.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "encoder/base/dtype.h"
+#include "encoder/image/decode.h"
+#include "encoder/model/geometry.h"
+#include "server/log.h"
+
+namespace deepencoder {
+
+enum class DeviceChoice : uint8_t { kAuto, kCpu, kCuda };
+
+// What each field means is said by its row in the table. Plain data, made by DefaultOptions() or
+// ParseCommandLine(); the fields' initialisers are not the defaults.
+struct ServerOptions {
+  // model
+  std::string model;
+  std::vector<Mode> modes;
+  int64_t max_tiles = 0;
+  // addresses
+  std::vector<std::string> listen;
+  std::string metrics_listen;  // empty: no metrics endpoint
+  bool reflection = false;
+  std::string ready_file;  // empty: none
+  // device
+  DeviceChoice device = DeviceChoice::kAuto;
+  std::vector<int> devices;            // ordinals; empty: all
+  std::optional<DType> compute_dtype;  // empty: the best the device has
+  int64_t threads = 0;                 // of a CPU slot; 0: all cores
+  int64_t slots = 0;                   // of a device; 0: the device's default
+  std::vector<int> batch_buckets;      // ascending
+  absl::Duration max_batch_delay;
+  bool graphs = false;
+  // images
+  int64_t decode_threads = 0;  // 0: all cores
+  int64_t max_image_bytes = 0;
+  int64_t max_image_pixels = 0;
+  AlphaPolicy alpha = AlphaPolicy::kDrop;
+  Gray16Policy gray16 = Gray16Policy::kHighByte;
+  // bounds
+  int64_t max_images_in_flight = 0;
+  int64_t max_views_in_flight = 0;
+  int64_t max_bytes_in_flight = 0;
+  int64_t stream_window = 0;
+  int64_t grpc_memory = 0;
+  int64_t cache_bytes = 0;  // 0: no cache
+  // life
+  bool warm_up = true;
+  absl::Duration drain_timeout;
+  LogLevel log_level = LogLevel::kInfo;
+  LogFormat log_format = LogFormat::kText;
+};
+
+ServerOptions DefaultOptions();
+
+struct Command {
+  enum class Action : uint8_t { kServe, kHelp, kVersion, kMetricsDocs, kOptionsDocs };
+  Action action = Action::kServe;
+  ServerOptions options;
+};
+
+// Value of an environment variable, or nullptr.
+using Environment = std::function<const char*(const char* name)>;
+
+// `args` without the program's name. Errors: INVALID_ARGUMENT naming the flag or the variable.
+absl::StatusOr<Command> ParseCommandLine(std::span<const char* const> args,
+                                         const Environment& environment);
+
+// --help.
+std::string HelpText();
+// The table as Markdown.
+std::string OptionsMarkdown();
+
+// Sides (pixels, ascending) of the views that these modes use.
+std::vector<int> SidesOf(std::span<const Mode> modes);
+
+}  // namespace deepencoder

@@ -1,0 +1,48 @@
+// What the calls of the service share.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "deepencoder/v1/vision_encoder.pb.h"
+#include "server/engine/engine.h"
+#include "server/log.h"
+#include "server/rpc/rpc_observer.h"
+#include "server/rpc/translate.h"
+
+namespace grpc {
+class ServerContextBase;
+}
+
+namespace deepencoder {
+
+// An engine and what it serves. Calls hold it while they use it, so it can be replaced at any time.
+struct Serving {
+  std::shared_ptr<Engine> engine;
+  v1::ModelInfo info;
+};
+
+struct RpcContext {
+  RequestRules rules;
+  int64_t max_image_pixels = 0;
+  int stream_window = 64;  // images in flight of one EncodeImages call
+  RpcObserver* observer;   // outlives the service
+  const Logger* logger;    // outlives the service
+};
+
+// A job that is ready for the engine.
+absl::StatusOr<EncodeJob> MakeJob(std::shared_ptr<const v1::EncodeImageRequest> request,
+                                  const RequestRules& rules, std::string request_id,
+                                  absl::Time deadline, std::shared_ptr<CancelFlag> cancel);
+
+// InfiniteFuture if the client set none.
+absl::Time DeadlineOf(const grpc::ServerContextBase& context);
+
+// One line for an image that was answered or refused: faults of ours as errors, the rest for debugging.
+void LogAnswer(const Logger& logger, Method method, const std::string& request_id,
+               const std::string& image_id, const absl::StatusOr<EncodeResult>& result,
+               absl::Duration elapsed);
+
+}  // namespace deepencoder

@@ -1,0 +1,175 @@
+#include "server/rpc/encode_stream.h"
+
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "server/rpc/message_buffer.h"
+#include "server/rpc/request_id.h"
+#include "server/rpc/status.h"
+
+namespace deepencoder {
+
+std::shared_ptr<EncodeStream> EncodeStream::Start(const RpcContext* rpc,
+                                                  std::shared_ptr<const Serving> serving,
+                                                  grpc::CallbackServerContext* context,
+                                                  Closed closed) {
+  std::shared_ptr<EncodeStream> stream(
+      new EncodeStream(rpc, std::move(serving), context, std::move(closed)));
+  stream->self_ = stream;
+  Steps steps;
+  {
+    const MutexLock lock(stream->mutex_);
+    steps = stream->NextSteps();
+  }
+  stream->Do(steps);
+  return stream;
+}
+
+EncodeStream::EncodeStream(const RpcContext* rpc, std::shared_ptr<const Serving> serving,
+                           grpc::CallbackServerContext* context, Closed closed)
+    : rpc_(rpc),
+      serving_(std::move(serving)),
+      closed_(std::move(closed)),
+      request_id_(TakeRequestId(*context)),
+      deadline_(DeadlineOf(*context)) {
+  rpc_->observer->OnCallStarted(Method::kEncodeImages);
+}
+
+void EncodeStream::Drain() {
+  Steps steps;
+  {
+    const MutexLock lock(mutex_);
+    draining_ = true;
+    steps = NextSteps();
+  }
+  Do(steps);
+}
+
+EncodeStream::Steps EncodeStream::NextSteps() {
+  Steps steps;
+  if (finished_) return steps;
+  if (broken_) {
+    held_ -= static_cast<int>(replies_.size());
+    replies_.clear();
+  }
+  if (!writing_ && !replies_.empty()) {
+    outgoing_ = std::move(replies_.front());
+    replies_.pop_front();
+    writing_ = true;
+    steps.write = true;
+  }
+  const bool ending = no_more_reads_ || draining_ || broken_;
+  if (!ending && !reading_ && held_ < rpc_->stream_window) {
+    reading_ = true;
+    steps.read = true;
+  }
+  if (ending && held_ == 0) {
+    finished_ = true;
+    steps.finish = true;
+    if (broken_) {
+      steps.status = absl::Now() >= deadline_
+                         ? grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "deadline passed")
+                         : grpc::Status(grpc::StatusCode::CANCELLED, "the client is gone");
+    } else if (!no_more_reads_) {
+      steps.status = {grpc::StatusCode::UNAVAILABLE, "the server is draining"};
+    }
+    code_ = steps.status.error_code();
+  }
+  return steps;
+}
+
+void EncodeStream::Do(const Steps& steps) {
+  if (steps.write) StartWrite(&outgoing_);
+  if (steps.read) StartRead(&incoming_);
+  if (steps.finish) Finish(steps.status);
+}
+
+void EncodeStream::OnReadDone(bool ok) {
+  bool handle = ok;
+  {
+    const MutexLock lock(mutex_);
+    reading_ = false;
+    if (!ok) no_more_reads_ = true;
+    if (finished_) handle = false;
+    if (handle) ++held_;
+  }
+  if (handle) HandleRequest(incoming_);
+  incoming_.Clear();
+  Steps steps;
+  {
+    const MutexLock lock(mutex_);
+    steps = NextSteps();
+  }
+  Do(steps);
+}
+
+void EncodeStream::HandleRequest(const grpc::ByteBuffer& message) {
+  const absl::Time arrived = absl::Now();
+  absl::StatusOr<v1::EncodeImageRequest> parsed = ParseRequest(message);
+  if (!parsed.ok()) return Answer("", arrived, parsed.status());
+  auto request = std::make_shared<const v1::EncodeImageRequest>(*std::move(parsed));
+  std::string image_id = request->id();
+  absl::StatusOr<EncodeJob> job =
+      MakeJob(std::move(request), rpc_->rules, request_id_, deadline_, cancel_);
+  if (!job.ok()) return Answer(image_id, arrived, job.status());
+  serving_->engine->Encode(
+      *std::move(job),
+      [self = shared_from_this(), image_id = std::move(image_id), arrived](
+          const absl::StatusOr<EncodeResult>& result) { self->Answer(image_id, arrived, result); });
+}
+
+void EncodeStream::Answer(const std::string& image_id, absl::Time arrived,
+                          const absl::StatusOr<EncodeResult>& result) {
+  const absl::Duration elapsed = absl::Now() - arrived;
+  rpc_->observer->OnAnswered(Method::kEncodeImages, absl::ToDoubleSeconds(elapsed));
+  rpc_->observer->OnStreamImage(static_cast<grpc::StatusCode>(result.status().code()));
+  LogAnswer(*rpc_->logger, Method::kEncodeImages, request_id_, image_id, result, elapsed);
+  grpc::ByteBuffer reply = result.ok()
+                               ? SerializeResponse(ToResponse(image_id, *result), *result)
+                               : SerializeResponse(ToErrorResponse(image_id, result.status()));
+  Steps steps;
+  {
+    const MutexLock lock(mutex_);
+    replies_.push_back(std::move(reply));
+    steps = NextSteps();
+  }
+  Do(steps);
+}
+
+void EncodeStream::OnWriteDone(bool ok) {
+  if (!ok) cancel_->Cancel();
+  outgoing_.Clear();
+  Steps steps;
+  {
+    const MutexLock lock(mutex_);
+    writing_ = false;
+    --held_;
+    if (!ok) broken_ = true;
+    steps = NextSteps();
+  }
+  Do(steps);
+}
+
+void EncodeStream::OnCancel() {
+  cancel_->Cancel();
+  Steps steps;
+  {
+    const MutexLock lock(mutex_);
+    broken_ = true;
+    steps = NextSteps();
+  }
+  Do(steps);
+}
+
+void EncodeStream::OnDone() {
+  const std::shared_ptr<EncodeStream> self = std::move(self_);
+  grpc::StatusCode code;
+  {
+    const MutexLock lock(mutex_);
+    code = code_;
+  }
+  rpc_->observer->OnCallEnded(Method::kEncodeImages, code);
+  closed_(this);
+}
+
+}  // namespace deepencoder

@@ -1,0 +1,38 @@
+#include "server/rpc/rpc_observer.h"
+
+namespace deepencoder {
+
+std::string_view Name(Method method) {
+  switch (method) {
+    case Method::kEncodeImage:
+      return "EncodeImage";
+    case Method::kEncodeImages:
+      return "EncodeImages";
+    case Method::kGetModelInfo:
+      return "GetModelInfo";
+  }
+  return "unknown";
+}
+
+std::string_view Name(grpc::StatusCode code) {
+  static constexpr std::string_view kNames[kStatusCodes] = {"OK",
+                                                            "CANCELLED",
+                                                            "UNKNOWN",
+                                                            "INVALID_ARGUMENT",
+                                                            "DEADLINE_EXCEEDED",
+                                                            "NOT_FOUND",
+                                                            "ALREADY_EXISTS",
+                                                            "PERMISSION_DENIED",
+                                                            "RESOURCE_EXHAUSTED",
+                                                            "FAILED_PRECONDITION",
+                                                            "ABORTED",
+                                                            "OUT_OF_RANGE",
+                                                            "UNIMPLEMENTED",
+                                                            "INTERNAL",
+                                                            "UNAVAILABLE",
+                                                            "DATA_LOSS",
+                                                            "UNAUTHENTICATED"};
+  return code >= 0 && code < kStatusCodes ? kNames[code] : "UNKNOWN";
+}
+
+}  // namespace deepencoder

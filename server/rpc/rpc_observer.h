@@ -1,0 +1,31 @@
+// Hears of calls; metrics implement it. Every method is called from gRPC's threads and engine threads,
+// must be thread-safe and quick.
+#pragma once
+
+#include <grpcpp/support/status_code_enum.h>
+
+#include <cstdint>
+#include <string_view>
+
+namespace deepencoder {
+
+enum class Method : uint8_t { kEncodeImage, kEncodeImages, kGetModelInfo };
+inline constexpr Method kMethods[] = {Method::kEncodeImage, Method::kEncodeImages,
+                                      Method::kGetModelInfo};
+std::string_view Name(Method method);
+
+inline constexpr int kStatusCodes = 17;        // OK = 0 to UNAUTHENTICATED = 16
+std::string_view Name(grpc::StatusCode code);  // "RESOURCE_EXHAUSTED"
+
+class RpcObserver {
+ public:
+  virtual ~RpcObserver() = default;
+  virtual void OnCallStarted(Method method) = 0;
+  virtual void OnCallEnded(Method method, grpc::StatusCode code) = 0;
+  // An image of either encoding method, or a GetModelInfo call, was answered after this time.
+  virtual void OnAnswered(Method method, double seconds) = 0;
+  // One image of an EncodeImages call ended with this code.
+  virtual void OnStreamImage(grpc::StatusCode code) = 0;
+};
+
+}  // namespace deepencoder

@@ -1,0 +1,167 @@
+#include "server/rpc/vision_encoder_service.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/clock.h"
+#include "server/rpc/message_buffer.h"
+#include "server/rpc/request_id.h"
+#include "server/rpc/status.h"
+
+namespace deepencoder {
+namespace {
+
+// One EncodeImage call. Deletes itself when gRPC is done with it, which is after Finish, which is after
+// the engine's answer: so the engine's callback never meets a dead object.
+class EncodeCall final : public grpc::ServerUnaryReactor {
+ public:
+  EncodeCall(const RpcContext* rpc, grpc::CallbackServerContext* context,
+             grpc::ByteBuffer* response)
+      : rpc_(rpc), response_(response), request_id_(TakeRequestId(*context)) {
+    rpc_->observer->OnCallStarted(Method::kEncodeImage);
+  }
+
+  void Run(std::shared_ptr<const Serving> serving, grpc::CallbackServerContext* context,
+           const grpc::ByteBuffer& message) {
+    serving_ = std::move(serving);
+    absl::StatusOr<v1::EncodeImageRequest> parsed = ParseRequest(message);
+    // What was received is parsed: gRPC need not keep it for as long as the image is encoded.
+    context->GetRpcAllocatorState()->FreeRequest();
+    if (!parsed.ok()) return Answer(parsed.status());
+    auto request = std::make_shared<const v1::EncodeImageRequest>(*std::move(parsed));
+    image_id_ = request->id();
+    absl::StatusOr<EncodeJob> job =
+        MakeJob(std::move(request), rpc_->rules, request_id_, DeadlineOf(*context), cancel_);
+    if (!job.ok()) return Answer(job.status());
+    serving_->engine->Encode(
+        *std::move(job), [this](const absl::StatusOr<EncodeResult>& result) { Answer(result); });
+  }
+
+  void Answer(const absl::StatusOr<EncodeResult>& result) {
+    const absl::Duration elapsed = absl::Now() - arrived_;
+    rpc_->observer->OnAnswered(Method::kEncodeImage, absl::ToDoubleSeconds(elapsed));
+    LogAnswer(*rpc_->logger, Method::kEncodeImage, request_id_, image_id_, result, elapsed);
+    code_ = static_cast<grpc::StatusCode>(result.status().code());
+    if (result.ok()) *response_ = SerializeResponse(ToResponse(image_id_, *result), *result);
+    Finish(ToGrpcStatus(result.status()));
+  }
+
+ private:
+  void OnCancel() override { cancel_->Cancel(); }
+  void OnDone() override {
+    rpc_->observer->OnCallEnded(Method::kEncodeImage, code_);
+    delete this;
+  }
+
+  const RpcContext* const rpc_;
+  std::shared_ptr<const Serving> serving_;  // its engine outlives the job
+  grpc::ByteBuffer* const response_;
+  const std::string request_id_;
+  const absl::Time arrived_ = absl::Now();
+  const std::shared_ptr<CancelFlag> cancel_ = std::make_shared<CancelFlag>();
+  std::string image_id_;
+  grpc::StatusCode code_ = grpc::StatusCode::OK;  // written before Finish, read after it
+};
+
+// A stream that ends before it begins.
+class RefusedStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+ public:
+  RefusedStream(const RpcContext& rpc, grpc::CallbackServerContext* context,
+                const absl::Status& status)
+      : observer_(rpc.observer), code_(static_cast<grpc::StatusCode>(status.code())) {
+    TakeRequestId(*context);
+    observer_->OnCallStarted(Method::kEncodeImages);
+    Finish(ToGrpcStatus(status));
+  }
+
+ private:
+  void OnDone() override {
+    observer_->OnCallEnded(Method::kEncodeImages, code_);
+    delete this;
+  }
+
+  RpcObserver* const observer_;
+  const grpc::StatusCode code_;
+};
+
+}  // namespace
+
+VisionEncoderService::VisionEncoderService(RpcContext rpc) : rpc_(std::move(rpc)) {}
+
+void VisionEncoderService::SetServing(std::shared_ptr<const Serving> serving) {
+  const MutexLock lock(mutex_);
+  // `serving` then holds what was there before, and frees it after the lock.
+  serving_.swap(serving);
+}
+
+void VisionEncoderService::Drain() {
+  std::vector<std::shared_ptr<EncodeStream>> streams;
+  {
+    const MutexLock lock(mutex_);
+    draining_ = true;
+    for (EncodeStream* stream : streams_) {
+      if (auto alive = stream->weak_from_this().lock()) streams.push_back(std::move(alive));
+    }
+  }
+  for (const std::shared_ptr<EncodeStream>& stream : streams) stream->Drain();
+}
+
+absl::StatusOr<std::shared_ptr<const Serving>> VisionEncoderService::Admit() {
+  const MutexLock lock(mutex_);
+  if (draining_) return absl::UnavailableError("the server is draining");
+  if (serving_ == nullptr) {
+    return absl::UnavailableError("the server is starting: the model is being loaded");
+  }
+  return serving_;
+}
+
+grpc::ServerUnaryReactor* VisionEncoderService::EncodeImage(grpc::CallbackServerContext* context,
+                                                            const grpc::ByteBuffer* request,
+                                                            grpc::ByteBuffer* response) {
+  auto* call = new EncodeCall(&rpc_, context, response);
+  const auto serving = Admit();
+  if (serving.ok()) {
+    call->Run(*serving, context, *request);
+  } else {
+    call->Answer(serving.status());
+  }
+  return call;
+}
+
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* VisionEncoderService::EncodeImages(
+    grpc::CallbackServerContext* context) {
+  const auto serving = Admit();
+  if (!serving.ok()) return new RefusedStream(rpc_, context, serving.status());
+  const auto stream = EncodeStream::Start(&rpc_, *serving, context, [this](EncodeStream* closed) {
+    const MutexLock lock(mutex_);
+    streams_.erase(closed);
+  });
+  bool draining;
+  {
+    const MutexLock lock(mutex_);
+    streams_.insert(stream.get());
+    draining = draining_;
+  }
+  if (draining) stream->Drain();
+  return stream.get();
+}
+
+grpc::ServerUnaryReactor* VisionEncoderService::GetModelInfo(
+    grpc::CallbackServerContext* context, const v1::GetModelInfoRequest* /*request*/,
+    v1::ModelInfo* response) {
+  const absl::Time arrived = absl::Now();
+  rpc_.observer->OnCallStarted(Method::kGetModelInfo);
+  TakeRequestId(*context);
+  const auto serving = Admit();
+  if (serving.ok()) *response = (*serving)->info;
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpcStatus(serving.status()));
+  rpc_.observer->OnAnswered(Method::kGetModelInfo, absl::ToDoubleSeconds(absl::Now() - arrived));
+  rpc_.observer->OnCallEnded(Method::kGetModelInfo,
+                             static_cast<grpc::StatusCode>(serving.status().code()));
+  return reactor;
+}
+
+}  // namespace deepencoder
