@@ -131,7 +131,10 @@ Status FindAlgorithms(cublasLtHandle_t handle, Product& product, size_t workspac
       handle, &product.operation, &product.weight, &product.x, &product.c, &product.y, &preference,
       static_cast<int>(algorithms->size()), algorithms->data(), &found);
   algorithms->resize(status == CUBLAS_STATUS_SUCCESS ? found : 0);
-  if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_SUCCESS) return {};
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
+      status == CUBLAS_STATUS_SUCCESS) {
+    return {};
+  }
   return CublasStatus(status, "cublasLtMatmulAlgoGetHeuristic", __FILE__, __LINE__);
 }
 

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <new>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "encoder/backend/cuda_abi.h"
@@ -45,10 +46,16 @@ namespace {
 Slot* Of(DeSlot* slot) { return reinterpret_cast<Slot*>(slot); }
 const Views* Of(const DeViews* views) { return reinterpret_cast<const Views*>(views); }
 
+// Cut to what fits, ended by 0.
+template <size_t size>
+void CopyText(std::string_view text, char (&to)[size]) {
+  const size_t length = std::min(text.size(), size - 1);
+  std::memcpy(to, text.data(), length);
+  to[length] = 0;
+}
+
 DeCode Report(const Status& status, DeError* error) {
-  const size_t length = std::min(status.message().size(), sizeof(error->message) - 1);
-  std::memcpy(error->message, status.message().data(), length);
-  error->message[length] = 0;
+  CopyText(status.message(), error->message);
   return static_cast<DeCode>(status.code());
 }
 
@@ -140,7 +147,7 @@ DeCode DeviceInfo(int32_t device, DeDeviceInfo* info, DeError* error) {
     cudaDeviceProp properties;
     DEEPENCODER_CUDA_RETURN(cudaGetDeviceProperties(&properties, device));
     *info = {};
-    std::strncpy(info->name, properties.name, sizeof(info->name) - 1);
+    CopyText(properties.name, info->name);
     info->capability_major = properties.major, info->capability_minor = properties.minor;
     info->memory_total = properties.totalGlobalMem;
     return {};
@@ -225,7 +232,7 @@ int32_t Memory(const DeBackend* backend, DeMemoryUse* uses, int32_t capacity) {
   for (int32_t i = 0; i < std::min<int32_t>(capacity, deepencoder::cuda::kMemoryKinds); ++i) {
     const auto kind = static_cast<MemoryKind>(i);
     uses[i] = {};
-    std::strncpy(uses[i].kind, Name(kind), sizeof(uses[i].kind) - 1);
+    CopyText(Name(kind), uses[i].kind);
     uses[i].current = backend->account.current(kind), uses[i].peak = backend->account.peak(kind);
   }
   return deepencoder::cuda::kMemoryKinds;
