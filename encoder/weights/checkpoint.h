@@ -43,6 +43,10 @@ class Checkpoint {
   // apart, computed in milliseconds.
   virtual const std::string& fingerprint() const = 0;
 
+  // Whether the values are those of a synthetic checkpoint (encoder/weights/synthetic.h), whatever its seed:
+  // its embeddings mean nothing.
+  virtual bool synthetic() const = 0;
+
   // Tells the kernel that this tensor's pages are no longer needed (they can be read again): keeps
   // resident memory low while a backend packs its own copy.
   virtual void Release(std::string_view name) const = 0;
