@@ -23,9 +23,13 @@ enum class Gray16Policy : uint8_t {
   kSaturate,  // min(v, 255), as Pillow's convert("RGB") of mode I;16: most scans turn white
 };
 
+// Longest side of any file, pixels: keeps working rows small whatever the pixel limit.
+inline constexpr int64_t kMaxStoredSide = 1'000'000;
+
 struct DecodeOptions {
   size_t max_bytes = size_t{32} << 20;  // of the encoded file
-  int64_t max_pixels = 178'956'970;     // width * height, read from the header before pixels are allocated
+  int64_t max_pixels =
+      178'956'970;  // width * height, read from the header before pixels are allocated
   AlphaPolicy alpha = AlphaPolicy::kDrop;
   Gray16Policy gray16 = Gray16Policy::kHighByte;
 };
@@ -36,14 +40,16 @@ struct ImageHeader {
 };
 
 // What the file says of itself; pixels are neither decoded nor allocated.
-// Errors: INVALID_ARGUMENT (empty, unknown format (the text names the known ones), broken header, too many
-// pixels), RESOURCE_EXHAUSTED (too many bytes).
-absl::StatusOr<ImageHeader> ReadHeader(std::span<const std::byte> file, const DecodeOptions& options);
+// Errors: INVALID_ARGUMENT (empty, unknown format (the text names the known ones), broken header, a side
+// over kMaxStoredSide, too many pixels), RESOURCE_EXHAUSTED (too many bytes).
+absl::StatusOr<ImageHeader> ReadHeader(std::span<const std::byte> file,
+                                       const DecodeOptions& options);
 
 // Bytes that DecodeImage of this header needs at its peak, an upper bound; for admission.
 size_t DecodeBytes(const ImageHeader& header);
 
-// Errors as ReadHeader, and INVALID_ARGUMENT for data that is broken or ends early. Thread-safe.
+// Errors as ReadHeader, INVALID_ARGUMENT for data that is broken, of an unsupported kind or ends early,
+// and RESOURCE_EXHAUSTED if memory runs out. Thread-safe.
 absl::StatusOr<RgbImage> DecodeImage(std::span<const std::byte> file, const DecodeOptions& options);
 
 }  // namespace deepencoder

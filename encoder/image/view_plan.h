@@ -10,10 +10,10 @@ namespace deepencoder {
 
 // The whole image resampled to width x height once, then cut or pasted into square views.
 struct ResizeJob {
-  int width, height;      // of the resampled image, pixels
-  int side;               // of each view
-  int columns, rows;      // views cut from it, row by row; 1 x 1 for a global view
-  int left, top;          // where it is pasted in the view (letterbox; else 0)
+  int width, height;  // of the resampled image, pixels
+  int side;           // of each view
+  int columns, rows;  // views cut from it, row by row; 1 x 1 for a global view
+  int left, top;      // where it is pasted in the view (letterbox; else 0)
   int views() const { return columns * rows; }
 };
 
@@ -21,7 +21,8 @@ struct ViewPlan {
   Mode mode;
   int image_width, image_height;  // after orientation
   TileGrid tiles;
-  std::vector<ResizeJob> jobs;  // tiles (if any), then the global view: the order of SequenceLayout::views
+  std::vector<ResizeJob>
+      jobs;  // tiles (if any), then the global view: the order of SequenceLayout::views
   int views() const;
 };
 

@@ -1,0 +1,121 @@
+#include "encoder/image/decode.h"
+
+#include <exception>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "encoder/image/bytes.h"
+#include "encoder/image/formats.h"
+#include "encoder/image/orientation.h"
+
+namespace deepencoder {
+namespace {
+
+struct Format {
+  ImageFormat format;
+  const char* name;
+  absl::StatusOr<StoredSize> (*read_size)(Bytes);
+  absl::StatusOr<Decoded> (*decode)(Bytes, const ImageHeader&, const DecodeOptions&);
+  // Bytes a pixel that decoding takes at most, the RGB8 result included.
+  size_t bytes_per_pixel;
+};
+
+// What the last column is made of, besides 3 for the result. Turning takes 6 (two copies of it).
+//   JPEG  coefficients of a progressive file: four components of 2 bytes
+//   PNG   an RGBA raster to be composited
+//   WebP  libwebp's ARGB planes of a lossless file and of its alpha, an RGBA raster
+//   TIFF  a raster of up to 4 samples, or libtiff's RGBA; a tile of twice the picture's samples
+//   BMP   palette indices of a run-length coded file
+//   GIF   palette indices
+constexpr Format kFormats[] = {
+    {ImageFormat::kJpeg, "JPEG", ReadJpegSize, DecodeJpeg, 11},
+    {ImageFormat::kPng, "PNG", ReadPngSize, DecodePng, 7},
+    {ImageFormat::kWebp, "WebP", ReadWebpSize, DecodeWebp, 16},
+    {ImageFormat::kTiff, "TIFF", ReadTiffSize, DecodeTiff, 24},
+    {ImageFormat::kBmp, "BMP", ReadBmpSize, DecodeBmp, 6},
+    {ImageFormat::kGif, "GIF", ReadGifSize, DecodeGif, 6},
+};
+
+const Format& Of(ImageFormat format) { return kFormats[static_cast<size_t>(format)]; }
+
+// By the first bytes alone; a file's name or declared type is never asked.
+std::optional<ImageFormat> Sniff(Bytes file) {
+  using std::string_view_literals::operator""sv;
+  if (StartsWith(file, "\xFF\xD8\xFF"sv)) return ImageFormat::kJpeg;
+  if (StartsWith(file, "\x89PNG\r\n\x1A\n"sv)) return ImageFormat::kPng;
+  if (StartsWith(file, "RIFF"sv) && StartsWith(Slice(file, 8), "WEBP"sv)) return ImageFormat::kWebp;
+  for (const auto magic : {"II*\0"sv, "MM\0*"sv, "II+\0"sv, "MM\0+"sv}) {  // + : BigTIFF
+    if (StartsWith(file, magic)) return ImageFormat::kTiff;
+  }
+  if (StartsWith(file, "BM"sv)) return ImageFormat::kBmp;
+  if (StartsWith(file, "GIF87a"sv) || StartsWith(file, "GIF89a"sv)) return ImageFormat::kGif;
+  return std::nullopt;
+}
+
+absl::Status CheckSize(const Format& format, const StoredSize& size, int64_t max_pixels) {
+  const std::string text = absl::StrCat(format.name, " image of ", size.width, " x ", size.height);
+  if (size.width < 1 || size.height < 1) {
+    return absl::InvalidArgumentError(absl::StrCat(text, " pixels: both sides must be at least 1"));
+  }
+  if (size.width > kMaxStoredSide || size.height > kMaxStoredSide) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(text, " pixels: no side may be over ", kMaxStoredSide));
+  }
+  if (size.width * size.height > max_pixels) {
+    return absl::InvalidArgumentError(absl::StrCat(text, " = ", size.width * size.height,
+                                                   " pixels is over the limit of ", max_pixels));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string_view Name(ImageFormat format) { return Of(format).name; }
+
+absl::StatusOr<ImageHeader> ReadHeader(std::span<const std::byte> file,
+                                       const DecodeOptions& options) {
+  if (file.empty()) return absl::InvalidArgumentError("the image is empty (0 bytes)");
+  if (file.size() > options.max_bytes) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "the image file has ", file.size(), " bytes, over the limit of ", options.max_bytes));
+  }
+  const std::optional<ImageFormat> known = Sniff(file);
+  if (!known) {
+    return absl::InvalidArgumentError(
+        "unknown image format: the first bytes are none of JPEG, PNG, WebP, TIFF, BMP, GIF");
+  }
+  const Format& format = Of(*known);
+  const absl::StatusOr<StoredSize> size = format.read_size(file);
+  if (!size.ok()) return size.status();
+  const absl::Status fits = CheckSize(format, *size, options.max_pixels);
+  if (!fits.ok()) return fits;
+  return ImageHeader{*known, static_cast<int>(size->width), static_cast<int>(size->height)};
+}
+
+size_t DecodeBytes(const ImageHeader& header) {
+  // Decoders work in blocks of up to 32 pixels a side, and hold rows and tables besides.
+  constexpr size_t kBlock = 32, kBytesPerColumn = 1024, kFixed = size_t{4} << 20;
+  const size_t width = static_cast<size_t>(header.width) + kBlock;
+  const size_t height = static_cast<size_t>(header.height) + kBlock;
+  return width * height * Of(header.format).bytes_per_pixel + width * kBytesPerColumn + kFixed;
+}
+
+absl::StatusOr<RgbImage> DecodeImage(std::span<const std::byte> file,
+                                     const DecodeOptions& options) {
+  const absl::StatusOr<ImageHeader> header = ReadHeader(file, options);
+  if (!header.ok()) return header.status();
+  try {
+    absl::StatusOr<Decoded> decoded = Of(header->format).decode(file, *header, options);
+    if (!decoded.ok()) return decoded.status();
+    return RgbImage(TurnUpright(std::move(decoded->rgb), decoded->orientation));
+  } catch (const std::exception& error) {  // out of memory: std::bad_alloc or cv::Exception
+    return absl::ResourceExhaustedError(absl::StrCat("no memory to decode an image of ",
+                                                     header->width, " x ", header->height,
+                                                     " pixels: ", std::string(error.what())));
+  }
+}
+
+}  // namespace deepencoder

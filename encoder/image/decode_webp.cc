@@ -1,0 +1,131 @@
+// WebP over libwebp. The container (RIFF) is read here: it holds the metadata, and the first frame of
+// an animation.
+#include <webp/decode.h>
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "encoder/image/formats.h"
+#include "encoder/image/orientation.h"
+#include "encoder/image/pixels.h"
+
+namespace deepencoder {
+namespace {
+
+using std::string_view_literals::operator""sv;
+
+absl::Status Broken(const std::string& why) {
+  return absl::InvalidArgumentError(absl::StrCat("broken or truncated WebP file: ", why));
+}
+
+const char* Why(VP8StatusCode status) {
+  switch (status) {
+    case VP8_STATUS_OUT_OF_MEMORY:
+      return "its decoder has no memory for it";
+    case VP8_STATUS_BITSTREAM_ERROR:
+      return "its bitstream is broken";
+    case VP8_STATUS_UNSUPPORTED_FEATURE:
+      return "it uses a feature that is not supported";
+    case VP8_STATUS_SUSPENDED:
+    case VP8_STATUS_NOT_ENOUGH_DATA:
+      return "the file ends early";
+    default:
+      return "it cannot be decoded";
+  }
+}
+
+// The payload of the first chunk of this type; empty if there is none.
+Bytes FindChunk(Bytes file, std::string_view type) {
+  constexpr size_t kFileHeader = 12, kChunkHeader = 8;
+  size_t at = kFileHeader;
+  while (const auto size = ReadInteger(file, at + 4, 4, std::endian::little)) {
+    if (StartsWith(Slice(file, at), type)) return Slice(file, at + kChunkHeader, *size);
+    at += kChunkHeader + *size + *size % 2;
+  }
+  return {};
+}
+
+absl::StatusOr<WebPBitstreamFeatures> FeaturesOf(Bytes bitstream) {
+  WebPBitstreamFeatures features;
+  const VP8StatusCode status = WebPGetFeatures(AsUint8(bitstream), bitstream.size(), &features);
+  if (status != VP8_STATUS_OK) return Broken(Why(status));
+  return features;
+}
+
+// A picture to be decoded and its place on the canvas.
+struct Frame {
+  Bytes bitstream;
+  cv::Rect place;
+};
+
+// First frame of an animation. ANMF: x/2, y/2, width-1, height-1, duration (24 bits each), flags, then
+// chunks of its own as in a still file.
+absl::StatusOr<Frame> FirstFrame(Bytes file) {
+  constexpr size_t kFrameHeader = 16;
+  const Bytes chunk = FindChunk(file, "ANMF"sv);
+  if (chunk.size() <= kFrameHeader) return Broken("the animation has no frame");
+  const auto field = [&](size_t i) {
+    return static_cast<int>(*ReadInteger(chunk, 3 * i, 3, std::endian::little));
+  };
+  const Bytes bitstream = chunk.subspan(kFrameHeader);
+  const auto features = FeaturesOf(bitstream);
+  if (!features.ok()) return features.status();
+  const cv::Rect place(2 * field(0), 2 * field(1), field(2) + 1, field(3) + 1);
+  if (features->width != place.width || features->height != place.height) {
+    return Broken("its first frame has another size than it says");
+  }
+  return Frame{bitstream, place};
+}
+
+// Decodes into the frame's place on the canvas, which is CV_8UC3 or CV_8UC4.
+absl::Status DecodeFrame(const Frame& frame, cv::Mat& canvas) {
+  cv::Mat target = canvas(frame.place);
+  WebPDecoderConfig config;
+  if (WebPInitDecoderConfig(&config) == 0) return absl::InternalError("libwebp: version mismatch");
+  config.output.colorspace = canvas.channels() == 4 ? MODE_RGBA : MODE_RGB;
+  config.output.is_external_memory = 1;
+  config.output.u.RGBA.rgba = target.ptr();
+  config.output.u.RGBA.stride = static_cast<int>(target.step);
+  config.output.u.RGBA.size = target.step * static_cast<size_t>(target.rows - 1) +
+                              static_cast<size_t>(target.cols) * target.elemSize();
+  const VP8StatusCode status =
+      WebPDecode(AsUint8(frame.bitstream), frame.bitstream.size(), &config);
+  WebPFreeDecBuffer(&config.output);
+  return status == VP8_STATUS_OK ? absl::OkStatus() : Broken(Why(status));
+}
+
+}  // namespace
+
+absl::StatusOr<StoredSize> ReadWebpSize(Bytes file) {
+  const auto features = FeaturesOf(file);
+  if (!features.ok()) return features.status();
+  return StoredSize{features->width, features->height};
+}
+
+absl::StatusOr<Decoded> DecodeWebp(Bytes file, const ImageHeader& header,
+                                   const DecodeOptions& options) {
+  const auto features = FeaturesOf(file);
+  if (!features.ok()) return features.status();
+  const cv::Rect whole(0, 0, header.width, header.height);
+  absl::StatusOr<Frame> frame = Frame{file, whole};
+  if (features->has_animation != 0) frame = FirstFrame(file);
+  if (!frame.ok()) return frame.status();
+  if ((frame->place & whole) != frame->place) return Broken("a frame lies outside the canvas");
+
+  const bool composite = options.alpha == AlphaPolicy::kWhite && features->has_alpha != 0;
+  // What the first frame of an animation leaves free is transparent black.
+  cv::Mat canvas(whole.size(), composite ? CV_8UC4 : CV_8UC3);
+  if (frame->place != whole) canvas.setTo(cv::Scalar::all(0));
+  const absl::Status pixels = DecodeFrame(*frame, canvas);
+  if (!pixels.ok()) return pixels;
+  if (composite) {
+    cv::Mat rgb(whole.size(), CV_8UC3);
+    CompositeOnWhite(canvas.ptr(), rgb.ptr(), canvas.total());
+    canvas = rgb;
+  }
+  const Bytes xmp = FindChunk(file, "XMP "sv);
+  return Decoded{canvas, ChooseOrientation(ExifOrientation(FindChunk(file, "EXIF"sv)),
+                                           XmpOrientation(AsText(xmp)))};
+}
+
+}  // namespace deepencoder

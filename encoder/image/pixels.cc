@@ -1,0 +1,29 @@
+#include "encoder/image/pixels.h"
+
+#include <algorithm>
+
+namespace deepencoder {
+
+void CompositeOnWhite(const uint8_t* rgba, uint8_t* rgb, size_t pixels) {
+  for (size_t i = 0; i < pixels; ++i) {
+    for (size_t c = 0; c < 3; ++c) rgb[3 * i + c] = OnWhite(rgba[4 * i + c], rgba[4 * i + 3]);
+  }
+}
+
+void CmykToRgb(const uint8_t* cmyk, bool inverted, uint8_t* rgb, size_t pixels) {
+  const uint8_t flip = inverted ? 0xFF : 0;
+  for (size_t i = 0; i < pixels; ++i) {
+    const int32_t n = 255 - (cmyk[4 * i + 3] ^ flip);
+    for (size_t c = 0; c < 3; ++c) {
+      const int32_t ink = cmyk[4 * i + c] ^ flip;
+      const auto taken = static_cast<int32_t>(DivideBy255(static_cast<uint32_t>(ink * n)));
+      rgb[3 * i + c] = static_cast<uint8_t>(std::max(n - taken, 0));
+    }
+  }
+}
+
+void GrayToRgb(const uint8_t* gray, uint8_t* rgb, size_t pixels) {
+  for (size_t i = 0; i < pixels; ++i) rgb[3 * i] = rgb[3 * i + 1] = rgb[3 * i + 2] = gray[i];
+}
+
+}  // namespace deepencoder
