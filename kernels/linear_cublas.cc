@@ -4,7 +4,8 @@
 #include <string>
 #include <utility>
 
-#include "kernels/linear_finish.h"
+#include "kernels/linear_activation.h"
+#include "kernels/linear_bias.h"
 
 // Returns from the enclosing function, which returns Status, if a cuBLASLt call fails.
 #define CUBLAS_RETURN(call)                                                                    \
@@ -35,6 +36,12 @@ cudaDataType_t CudaType(DType type) {
       break;
   }
   return CUDA_R_32F;
+}
+
+// Bytes of the workspace that hold the bias in y's type; 0 if it has that type already.
+size_t WideBiasBytes(const LinearShape& shape) {
+  if (!shape.bias || shape.y_type == shape.type) return 0;
+  return (static_cast<size_t>(shape.n) * SizeOf(shape.y_type) + 255) / 256 * 256;
 }
 
 // One product in cuBLASLt's column-major terms: with x, W and y read as their transposes,
@@ -80,7 +87,7 @@ Status InitProduct(const LinearShape& shape, const Operand& operand, bool adds_b
                                                &transposed, sizeof(transposed)));
   if (adds_bias) {
     const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
-    const auto bias_type = static_cast<int32_t>(type);
+    const auto bias_type = static_cast<int32_t>(y_type);
     CUBLAS_RETURN(cublasLtMatmulDescSetAttribute(&product->operation, CUBLASLT_MATMUL_DESC_EPILOGUE,
                                                  &epilogue, sizeof(epilogue)));
     CUBLAS_RETURN(cublasLtMatmulDescSetAttribute(
@@ -138,7 +145,8 @@ Status FindAlgorithms(cublasLtHandle_t handle, Product& product, size_t workspac
   return CublasStatus(status, "cublasLtMatmulAlgoGetHeuristic", __FILE__, __LINE__);
 }
 
-// One or two products (x, then x2 added to y), then what is left of the epilogue.
+// One or two products (x, then x2 added to y), then the activation. The workspace begins with the
+// widened bias, where there is one.
 class CublasProduct final : public LinearProduct {
  public:
   struct Step {
@@ -147,60 +155,61 @@ class CublasProduct final : public LinearProduct {
   };
 
   CublasProduct(cublasLtHandle_t handle, const LinearShape& shape, int rank,
-                std::vector<Step> steps, bool finish_bias)
-      : handle_(handle),
-        shape_(shape),
-        rank_(rank),
-        steps_(std::move(steps)),
-        finish_bias_(finish_bias) {}
+                std::vector<Step> steps)
+      : handle_(handle), shape_(shape), rank_(rank), steps_(std::move(steps)) {}
 
   Status Launch(const LinearBuffers& buffers, void* workspace, size_t workspace_bytes,
                 cudaStream_t stream) const override {
+    const void* bias = buffers.bias;
+    const size_t bias_bytes = WideBiasBytes(shape_);
+    if (bias_bytes != 0) {
+      auto* const wide = static_cast<float*>(workspace);
+      DEEPENCODER_RETURN(LaunchWidenBias(shape_.type, shape_.n, bias, wide, stream));
+      bias = wide;
+      workspace = static_cast<char*>(workspace) + bias_bytes;
+    }
     for (size_t i = 0; i < steps_.size(); ++i) {
       const void* const x = i == 0 ? buffers.x : buffers.x2;
       const void* const c = i == 0 && shape_.residual ? buffers.residual : buffers.y;
-      DEEPENCODER_RETURN(LaunchStep(steps_[i], buffers, x, c, workspace, workspace_bytes, stream));
+      DEEPENCODER_RETURN(LaunchStep(steps_[i], x, buffers.weight, bias, c, buffers.y, workspace,
+                                    workspace_bytes - bias_bytes, stream));
     }
-    if (finish_bias_ || shape_.epilogue != Epilogue::kNone) {
-      return LaunchLinearFinish(shape_.type, shape_.y_type, shape_.m, shape_.n, buffers.y,
-                                shape_.ldy, finish_bias_ ? buffers.bias : nullptr, shape_.epilogue,
-                                stream);
-    }
-    return {};
+    return LaunchActivation(shape_.y_type, shape_.m, shape_.n, buffers.y, shape_.ldy,
+                            shape_.epilogue, stream);
   }
 
   size_t workspace_bytes() const override {
     size_t most = 0;
     for (const Step& step : steps_) most = std::max(most, step.algorithm.workspaceSize);
-    return most;
+    return WideBiasBytes(shape_) + most;
   }
 
   std::string name() const override {
     std::string name = "cublaslt#" + std::to_string(rank_);
     if (steps_.size() > 1) name += " twice";
-    if (finish_bias_) name += " + bias";
     if (shape_.epilogue != Epilogue::kNone) name += " + activation";
     return name;
   }
 
  private:
-  Status LaunchStep(const Step& step, const LinearBuffers& buffers, const void* x, const void* c,
-                    void* workspace, size_t workspace_bytes, cudaStream_t stream) const {
+  Status LaunchStep(const Step& step, const void* x, const void* weight, const void* bias,
+                    const void* c, void* y, void* workspace, size_t workspace_bytes,
+                    cudaStream_t stream) const {
     // The address of the bias is part of the descriptor: a copy lets slots share the plan.
     cublasLtMatmulDescOpaque_t operation = step.product.operation;
     if (step.product.adds_bias) {
       CUBLAS_RETURN(cublasLtMatmulDescSetAttribute(&operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
-                                                   &buffers.bias, sizeof(buffers.bias)));
+                                                   &bias, sizeof(bias)));
     }
-    cublasLtMatrixLayoutOpaque_t weight = step.product.weight, in = step.product.x,
-                                 added = step.product.c, out = step.product.y;
+    cublasLtMatrixLayoutOpaque_t weight_layout = step.product.weight, x_layout = step.product.x,
+                                 c_layout = step.product.c, y_layout = step.product.y;
     const void* const first_weight =
-        static_cast<const uint16_t*>(buffers.weight) + step.product.weight_offset;
+        static_cast<const uint16_t*>(weight) + step.product.weight_offset;
     const float one = 1.0f;
     const float beta = step.product.adds_c ? 1.0f : 0.0f;
-    CUBLAS_RETURN(cublasLtMatmul(handle_, &operation, &one, first_weight, &weight, x, &in, &beta, c,
-                                 &added, buffers.y, &out, &step.algorithm.algo, workspace,
-                                 workspace_bytes, stream));
+    CUBLAS_RETURN(cublasLtMatmul(handle_, &operation, &one, first_weight, &weight_layout, x,
+                                 &x_layout, &beta, c, &c_layout, y, &y_layout, &step.algorithm.algo,
+                                 workspace, workspace_bytes, stream));
     return {};
   }
 
@@ -208,48 +217,38 @@ class CublasProduct final : public LinearProduct {
   LinearShape shape_;
   int rank_;
   std::vector<Step> steps_;
-  bool finish_bias_;
 };
 
-// The products of a layer with the algorithms for each. The bias rides in the first product if
-// `fuse_bias`.
-Status Plan(cublasLtHandle_t handle, const LinearShape& shape, size_t workspace_bytes, int count,
-            bool fuse_bias, std::vector<Product>* products, std::vector<Algorithms>* algorithms) {
+// The products of a layer; the bias rides in the first.
+Status InitProducts(const LinearShape& shape, std::vector<Product>* products) {
   const int64_t group_stride = shape.group_rows == 0 ? 0 : shape.group_stride;
   const Operand first{shape.k, shape.ldx, group_stride, 0};
   products->resize(shape.k2 == 0 ? 1 : 2);
-  DEEPENCODER_RETURN(InitProduct(shape, first, fuse_bias, shape.residual,
+  DEEPENCODER_RETURN(InitProduct(shape, first, shape.bias, shape.residual,
                                  shape.residual ? shape.ldr : shape.ldy, &products->front()));
-  if (shape.k2 != 0) {
-    const Operand second{shape.k2, shape.ldx2, 0, shape.k};
-    DEEPENCODER_RETURN(InitProduct(shape, second, false, true, shape.ldy, &products->back()));
-  }
-  algorithms->resize(products->size());
-  for (size_t i = 0; i < products->size(); ++i) {
-    DEEPENCODER_RETURN(
-        FindAlgorithms(handle, (*products)[i], workspace_bytes, count, &(*algorithms)[i]));
-  }
-  return {};
+  if (shape.k2 == 0) return {};
+  const Operand second{shape.k2, shape.ldx2, 0, shape.k};
+  return InitProduct(shape, second, false, true, shape.ldy, &products->back());
 }
 
 }  // namespace
 
 Status AddCublasProducts(cublasLtHandle_t handle, const LinearShape& shape, size_t workspace_bytes,
                          int count, LinearProducts* out) {
-  std::vector<Product> products;
-  std::vector<Algorithms> algorithms;
-  bool fuse_bias = shape.bias;
-  DEEPENCODER_RETURN(
-      Plan(handle, shape, workspace_bytes, count, fuse_bias, &products, &algorithms));
-  if (fuse_bias && algorithms.front().empty()) {  // a bias of another type than y's, on some GPUs
-    fuse_bias = false;
-    DEEPENCODER_RETURN(
-        Plan(handle, shape, workspace_bytes, count, fuse_bias, &products, &algorithms));
+  const size_t bias_bytes = WideBiasBytes(shape);
+  if (workspace_bytes < bias_bytes) {
+    return InvalidArgument("a workspace of " + std::to_string(workspace_bytes) +
+                           " bytes has no room for a bias of " + std::to_string(bias_bytes));
   }
+  std::vector<Product> products;
+  DEEPENCODER_RETURN(InitProducts(shape, &products));
+  std::vector<Algorithms> algorithms(products.size());
   size_t most = 0;
-  for (const Algorithms& each : algorithms) {
-    if (each.empty()) return {};
-    most = std::max(most, each.size());
+  for (size_t i = 0; i < products.size(); ++i) {
+    DEEPENCODER_RETURN(
+        FindAlgorithms(handle, products[i], workspace_bytes - bias_bytes, count, &algorithms[i]));
+    if (algorithms[i].empty()) return {};
+    most = std::max(most, algorithms[i].size());
   }
   // Both products of a layer with two operands have the same m and n: they take the same rank.
   for (size_t rank = 0; rank < most; ++rank) {
@@ -257,8 +256,8 @@ Status AddCublasProducts(cublasLtHandle_t handle, const LinearShape& shape, size
     for (size_t i = 0; i < products.size(); ++i) {
       steps.push_back({products[i], algorithms[i][std::min(rank, algorithms[i].size() - 1)]});
     }
-    out->push_back(std::make_shared<CublasProduct>(handle, shape, static_cast<int>(rank),
-                                                   std::move(steps), shape.bias && !fuse_bias));
+    out->push_back(
+        std::make_shared<CublasProduct>(handle, shape, static_cast<int>(rank), std::move(steps)));
   }
   return {};
 }
