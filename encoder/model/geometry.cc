@@ -28,8 +28,7 @@ std::optional<Mode> ParseMode(std::string_view name) {
   return std::nullopt;
 }
 
-TileGrid ChooseTileGrid(int64_t width, int64_t height, int max_tiles, int tile_side) {
-  if (width <= tile_side && height <= tile_side) return {};
+TileGrid ClosestTileGrid(int64_t width, int64_t height, int max_tiles, int tile_side) {
   const double aspect = static_cast<double>(width) / static_cast<double>(height);
   const double area = static_cast<double>(width) * static_cast<double>(height);
   const double half_tile = 0.5 * tile_side * tile_side;
@@ -51,6 +50,11 @@ TileGrid ChooseTileGrid(int64_t width, int64_t height, int max_tiles, int tile_s
     }
   }
   return best;
+}
+
+TileGrid ChooseTileGrid(int64_t width, int64_t height, int max_tiles, int tile_side) {
+  if (width <= tile_side && height <= tile_side) return {};
+  return ClosestTileGrid(width, height, max_tiles, tile_side);
 }
 
 SequenceLayout LayoutOf(Mode mode, TileGrid tiles) {

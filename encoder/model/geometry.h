@@ -36,8 +36,11 @@ struct TileGrid {
   bool operator==(const TileGrid&) const = default;
 };
 
-// The grid of at most `max_tiles` tiles that is closest to width/height; (1, 1) if both sides fit in one
-// tile. All in IEEE double with exact comparison (spec of the reference). max_tiles >= kMinMaxTiles.
+// The grid of 2 to `max_tiles` tiles whose columns/rows is closest to width/height. All in IEEE double with
+// exact comparison, as the reference has it. max_tiles >= kMinMaxTiles.
+TileGrid ClosestTileGrid(int64_t width, int64_t height, int max_tiles, int tile_side);
+
+// The grid an image gets: (1, 1) if both sides fit in one tile, else the closest.
 TileGrid ChooseTileGrid(int64_t width, int64_t height, int max_tiles, int tile_side);
 
 // Where the rows of one view go. Line y of the view is rows [first_row + y*line_stride, +lines).
