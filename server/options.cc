@@ -343,13 +343,14 @@ size_t EditDistance(std::string_view a, std::string_view b) {
 absl::Status UnknownFlag(std::string_view name) {
   std::string_view nearest;
   size_t best = 4;  // further away is no help
-  for (const OptionSpec& option : Table()) {
-    const size_t distance = EditDistance(name, option.name);
-    if (distance < best) {
-      best = distance;
-      nearest = option.name;
-    }
-  }
+  const auto consider = [&](std::string_view known) {
+    const size_t distance = EditDistance(name, known);
+    if (distance >= best) return;
+    best = distance;
+    nearest = known;
+  };
+  for (const OptionSpec& option : Table()) consider(option.name);
+  for (const ActionSpec& action : kActions) consider(action.name);
   std::string text = "unknown flag --" + std::string(name);
   if (!nearest.empty()) text += " (did you mean --" + std::string(nearest) + "?)";
   return absl::InvalidArgumentError(text + "; --help lists the flags");

@@ -3,28 +3,24 @@
 
 #include <prometheus/collectable.h>
 
-#include <functional>
-#include <string>
+#include <memory>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "encoder/backend/backend.h"
+#include "server/engine/mutex.h"
 
 namespace deepencoder {
 
-struct DeviceMemory {
-  std::string device;  // label
-  std::vector<MemoryUse> use;
-};
-
-class DeviceMetrics final : public prometheus::Collectable {
+class BackendMemory final : public prometheus::Collectable {
  public:
-  // Called on each scrape, from the exposition's threads; must not wait for the device.
-  using Source = std::function<std::vector<DeviceMemory>()>;
-  explicit DeviceMetrics(Source source) : source_(std::move(source)) {}
+  // Backends that no longer exist are left out.
+  void SetBackends(std::vector<std::weak_ptr<const Backend>> backends);
   std::vector<prometheus::MetricFamily> Collect() const override;
 
  private:
-  const Source source_;
+  mutable Mutex mutex_;
+  std::vector<std::weak_ptr<const Backend>> backends_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace deepencoder

@@ -149,13 +149,14 @@ void Metrics::SetBuildInfo(const std::string& version, const std::string& commit
 }
 
 void Metrics::OnStage(Stage stage, Mode mode, double seconds) {
+  if (!counting()) return;
   stage_duration_[Index(stage)][Index(mode)]->Observe(seconds);
 }
 
 void Metrics::OnBatch(int device, int side, int size, int bucket, bool graph,
                       double compute_seconds) {
   const size_t index = SideIndex(side);
-  if (index == kSideCount) return;
+  if (index == kSideCount || !counting()) return;
   batch_size_[index]->Observe(size);
   if (bucket > size) batch_padding_[index]->Increment(bucket - size);
   graph_launches_[graph ? 1 : 0]->Increment();
@@ -193,11 +194,13 @@ void Metrics::OnDrop(DropReason reason, Stage before) {
 }
 
 void Metrics::OnImage(Mode mode, int rows) {
+  if (!counting()) return;
   images_[Index(mode)]->Increment();
   tokens_->Increment(rows);
 }
 
 void Metrics::OnCache(bool hit, int64_t bytes_held, int64_t entries) {
+  if (!counting()) return;
   cache_requests_[hit ? 1 : 0]->Increment();
   cache_bytes_->Set(static_cast<double>(bytes_held));
   cache_entries_->Set(static_cast<double>(entries));

@@ -7,6 +7,7 @@
 #include <prometheus/registry.h>
 
 #include <array>
+#include <atomic>
 #include <map>
 #include <memory>
 #include <string>
@@ -28,6 +29,9 @@ class Metrics final : public EngineObserver, public RpcObserver {
 
   // For the exposition.
   std::shared_ptr<prometheus::Collectable> collectable() const { return registry_; }
+
+  // Images, stages and batches before this are the server's own (warm-up) and not counted.
+  void StartCounting() { counting_.store(true, std::memory_order_relaxed); }
 
   void SetServing(bool serving);
   void SetStartDuration(double seconds);
@@ -76,7 +80,10 @@ class Metrics final : public EngineObserver, public RpcObserver {
   void MakeEngineSeries();
   prometheus::Histogram& BatchCompute(int device, size_t side_index);
 
+  bool counting() const { return counting_.load(std::memory_order_relaxed); }
+
   const std::shared_ptr<prometheus::Registry> registry_;
+  std::atomic<bool> counting_{false};
   // Calls
   Counters<kMethodCount, kStatusCodes> requests_;
   Histograms<kMethodCount> request_duration_;
