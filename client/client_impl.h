@@ -1,0 +1,44 @@
+// Inside of Client.
+#pragma once
+
+#include <grpcpp/channel.h>
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "client/client.h"
+#include "deepencoder/v1/vision_encoder.grpc.pb.h"
+
+namespace deepencoder::client {
+
+class Client::Impl {
+ public:
+  Impl(std::string target, const ClientOptions& options);
+  ~Impl();  // waits for CallEnded of every CallStarted
+
+  void CallStarted();
+  void CallEnded();
+
+  // Says which server it was, where the text of gRPC does not.
+  absl::Status Explained(const absl::Status& status) const;
+
+  const std::string target;
+  const ClientOptions options;
+  const std::shared_ptr<grpc::Channel> channel;
+  const std::unique_ptr<v1::VisionEncoder::Stub> stub;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable idle_;
+  int calls_ = 0;  // under way
+};
+
+// EncodeMany.
+absl::Status RunEncodeMany(v1::VisionEncoder::Stub& stub, const RetryPolicy& retry,
+                           const std::function<std::optional<Image>()>& next,
+                           const EncodeOptions& options, int in_flight,
+                           const std::function<void(ManyResult)>& sink);
+
+}  // namespace deepencoder::client
