@@ -65,7 +65,7 @@ std::shared_ptr<BackendSet> RetiredSets::Share(std::unique_ptr<BackendSet> set,
 }
 
 void RetiredSets::AwaitAndDestroy(uint64_t generation) {
-  std::unique_ptr<BackendSet> set;
+  std::unique_ptr<BackendSet> set;  // outlives the lock: ending its threads takes time
   MutexLock lock(mutex_);
   while (true) {
     const auto found = std::find_if(sets_.begin(), sets_.end(), [&](const auto& candidate) {
@@ -81,7 +81,7 @@ void RetiredSets::AwaitAndDestroy(uint64_t generation) {
 }
 
 void RetiredSets::DestroyAll() {
-  std::vector<std::unique_ptr<BackendSet>> sets;
+  std::vector<std::unique_ptr<BackendSet>> sets;  // as above
   MutexLock lock(mutex_);
   sets.swap(sets_);
 }

@@ -128,12 +128,14 @@ ServingEngine::~ServingEngine() {
   admission_.Close();
   stopping_.store(true, std::memory_order_release);
   for (const std::shared_ptr<Request>& request : decode_pool_->Stop()) Fail(request, Stopping());
+  std::shared_ptr<BackendSet> last;
   {
     MutexLock lock(current_mutex_);
-    if (current_ != nullptr) current_->Stop();
-    current_.reset();
+    last.swap(current_);
   }
-  replies_->Stop();  // the last to hold tasks, and with them the set
+  if (last != nullptr) last->Stop();
+  last.reset();
+  replies_->Stop();  // now nobody holds tasks, and with them the set, any more
   retired_->DestroyAll();
 }
 

@@ -73,7 +73,8 @@ class ServingEngine final : public Engine, private PoolEvents {
   bool Drain(absl::Time deadline) override;
 
   // New weights or devices: jobs that are not decoded yet go to `devices`; returns when the old ones have
-  // finished theirs and are destroyed. No job is lost. Cached results are forgotten.
+  // finished theirs and are destroyed. No job is lost. Cached results are forgotten. Not to be called from
+  // an engine thread, such as in `done`.
   // Errors as Create; nothing has changed then.
   absl::Status SwapBackends(std::vector<DeviceSlots> devices, SpecialRows special);
 

@@ -1,0 +1,149 @@
+#include "server/engine/pool_builder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace deepencoder {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+// A device with a budget: a slot takes as much as its largest bucket, freed with it.
+struct Budget {
+  int free = 0;
+  int backends = 0;  // alive
+  int created = 0;
+};
+
+class BudgetSlot final : public EncoderSlot {
+ public:
+  BudgetSlot(Budget* budget, int size) : budget_(budget), size_(size) { budget_->free -= size_; }
+  ~BudgetSlot() override { budget_->free += size_; }
+  absl::Status Encode(int, std::span<const EncodeItem>, EncodeStats*) override {
+    return absl::OkStatus();
+  }
+
+ private:
+  Budget* const budget_;
+  const int size_;
+};
+
+class BudgetBackend final : public Backend {
+ public:
+  BudgetBackend(Budget* budget, const BackendOptions& options) : budget_(budget) {
+    info_.batch_buckets = options.batch_buckets;
+    ++budget_->backends;
+    ++budget_->created;
+  }
+  ~BudgetBackend() override { --budget_->backends; }
+  const BackendInfo& info() const override { return info_; }
+  absl::StatusOr<std::shared_ptr<const ViewSet>> MakeViews(const RgbImage&,
+                                                           const ViewPlan&) override {
+    return absl::InternalError("not a test of views");
+  }
+  absl::StatusOr<std::unique_ptr<EncoderSlot>> CreateSlot() override {
+    const int size = info_.batch_buckets.back();
+    if (size > budget_->free) return absl::ResourceExhaustedError("out of memory");
+    return std::make_unique<BudgetSlot>(budget_, size);
+  }
+  std::vector<MemoryUse> Memory() const override { return {}; }
+
+ private:
+  Budget* const budget_;
+  BackendInfo info_;
+};
+
+class PoolBuilderTest : public ::testing::Test {
+ protected:
+  absl::StatusOr<DeviceSlots> Build(int budget, int slots) {
+    budget_.free = budget;
+    PoolOptions options;
+    options.slots = slots;
+    return BuildPool(
+        [this](const BackendOptions& backend) -> absl::StatusOr<std::unique_ptr<Backend>> {
+          EXPECT_EQ(budget_.backends, 0) << "two backends at once";
+          return std::make_unique<BudgetBackend>(&budget_, backend);
+        },
+        options, [this](const std::string& line) { log_.push_back(line); });
+  }
+
+  Budget budget_;
+  std::vector<std::string> log_;
+};
+
+TEST_F(PoolBuilderTest, MakesWhatIsAskedForWhereItFits) {
+  const auto pool = Build(64, 2);
+  ASSERT_TRUE(pool.ok());
+  EXPECT_THAT(pool->slots, SizeIs(2));
+  EXPECT_THAT(pool->backend->info().batch_buckets, ElementsAre(1, 2, 4, 8, 16, 32));
+  EXPECT_EQ(budget_.created, 1);
+}
+
+TEST_F(PoolBuilderTest, GivesUpLargeBatchesBeforeSlots) {
+  const auto pool = Build(35, 2);
+  ASSERT_TRUE(pool.ok());
+  EXPECT_THAT(pool->slots, SizeIs(2));
+  EXPECT_EQ(pool->backend->info().batch_buckets.back(), 16);
+  ASSERT_THAT(log_, SizeIs(2));
+  EXPECT_THAT(log_[0], HasSubstr("memory is short"));
+  EXPECT_THAT(log_[0], HasSubstr("without 32"));
+}
+
+TEST_F(PoolBuilderTest, GivesUpSlotsBeforeSmallBatches) {
+  const auto pool = Build(10, 3);
+  ASSERT_TRUE(pool.ok());
+  EXPECT_THAT(pool->slots, SizeIs(1));
+  EXPECT_EQ(pool->backend->info().batch_buckets.back(), 8);
+  EXPECT_THAT(log_.back(), HasSubstr("1 of 3 slots"));
+}
+
+TEST_F(PoolBuilderTest, GoesDownToOneSlotOfTheSmallestBatch) {
+  const auto pool = Build(1, 2);
+  ASSERT_TRUE(pool.ok());
+  EXPECT_THAT(pool->slots, SizeIs(1));
+  EXPECT_THAT(pool->backend->info().batch_buckets, ElementsAre(1));
+}
+
+TEST_F(PoolBuilderTest, SaysWhenNothingFits) {
+  EXPECT_EQ(Build(0, 2).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(budget_.backends, 0);
+}
+
+TEST_F(PoolBuilderTest, OtherErrorsAreNotTriedAgain) {
+  int calls = 0;
+  const auto pool = BuildPool(
+      [&](const BackendOptions&) -> absl::StatusOr<std::unique_ptr<Backend>> {
+        ++calls;
+        return absl::UnavailableError("no such device");
+      },
+      PoolOptions{}, [](const std::string&) {});
+  EXPECT_EQ(pool.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(calls, 1);
+}
+
+TEST_F(PoolBuilderTest, RefusesNothing) {
+  PoolOptions no_buckets;
+  no_buckets.backend.batch_buckets.clear();
+  PoolOptions no_slots;
+  no_slots.slots = 0;
+  const CreateBackend never =
+      [](const BackendOptions&) -> absl::StatusOr<std::unique_ptr<Backend>> {
+    return absl::InternalError("called");
+  };
+  for (const PoolOptions& options : {no_buckets, no_slots}) {
+    EXPECT_EQ(BuildPool(never, options, [](const std::string&) {}).status().code(),
+              absl::StatusCode::kInvalidArgument);
+  }
+}
+
+}  // namespace
+}  // namespace deepencoder
