@@ -65,9 +65,10 @@ void Avx2Pack(std::span<const int32_t> weights, int32_t* packed) {
 }
 
 // 16 columns.
-__attribute__((target("avx2"))) inline void Avx2Columns(const uint8_t* src, size_t stride,
-                                                        size_t taps, const int32_t* packed,
-                                                        uint8_t* out) {
+__attribute__((target("avx2"), always_inline)) inline void Avx2Columns(const uint8_t* src,
+                                                                       size_t stride, size_t taps,
+                                                                       const int32_t* packed,
+                                                                       uint8_t* out) {
   __m256i low0 = _mm256_set1_epi32(kHalf), low1 = low0;
   __m256i high0 = _mm256_setzero_si256(), high1 = high0;
   for (size_t k = 0; k < taps; k += 2) {
@@ -94,8 +95,8 @@ __attribute__((target("avx2"))) inline void Avx2Columns(const uint8_t* src, size
   _mm_storeu_si128(reinterpret_cast<__m128i*>(out), bytes);
 }
 
-void Avx2Run(const uint8_t* src, size_t stride, size_t taps, const int32_t* packed, uint8_t* out,
-             size_t count) {
+__attribute__((target("avx2"))) void Avx2Run(const uint8_t* src, size_t stride, size_t taps,
+                                             const int32_t* packed, uint8_t* out, size_t count) {
   constexpr size_t kColumns = 16;
   if (count >= kColumns) {
     for (size_t at = 0; at + kColumns <= count; at += kColumns) {
@@ -135,7 +136,7 @@ void VnniPack(std::span<const int32_t> weights, int32_t* packed) {
 }
 
 // Up to 64 columns, those of `mask`.
-__attribute__((target("avx512f,avx512bw,avx512vnni"))) inline void VnniColumns(
+__attribute__((target("avx512f,avx512bw,avx512vnni"), always_inline)) inline void VnniColumns(
     const uint8_t* src, size_t stride, size_t taps, const int32_t* packed, uint8_t* out,
     __mmask64 mask) {
   __m512i sum[3][4];  // of each byte of the weights, of each quarter of the columns
@@ -173,8 +174,10 @@ __attribute__((target("avx512f,avx512bw,avx512vnni"))) inline void VnniColumns(
   _mm512_mask_storeu_epi8(out, mask, bytes);
 }
 
-void VnniRun(const uint8_t* src, size_t stride, size_t taps, const int32_t* packed, uint8_t* out,
-             size_t count) {
+__attribute__((target("avx512f,avx512bw,avx512vnni"))) void VnniRun(const uint8_t* src,
+                                                                    size_t stride, size_t taps,
+                                                                    const int32_t* packed,
+                                                                    uint8_t* out, size_t count) {
   constexpr size_t kColumns = 64;
   for (size_t at = 0; at < count; at += kColumns) {
     const size_t n = std::min(kColumns, count - at);

@@ -90,12 +90,12 @@ class HorizontalPass {
   void RunBlocked(int top, size_t rows, uint8_t* to) {
     const size_t in_bytes = static_cast<size_t>(image_.width()) * kChannels;
     TransposeBytes(image_.mat().ptr(top), in_bytes, rows, in_bytes, columns_.data(), kRows);
+    constexpr size_t kColumnBytes = kChannels * kRows;  // of one pixel of all rows
     uint8_t* result = results_.data();
     for (const PackedAxis::Output& output : axis_->outputs()) {
-      const uint8_t* src = columns_.data() + output.first * kChannels * kRows;
-      for (size_t c = 0; c < kChannels; ++c, src += kRows, result += kRows) {
-        kernel_.run(src, kChannels * kRows, output.taps, axis_->packed(output), result, kRows);
-      }
+      kernel_.run(columns_.data() + output.first * kColumnBytes, kColumnBytes, output.taps,
+                  axis_->packed(output), result, kColumnBytes);
+      result += kColumnBytes;
     }
     TransposeBytes(results_.data(), kRows, row_bytes(), rows, to, row_bytes());
   }

@@ -1,7 +1,7 @@
 #include "encoder/image/views.h"
 
 #include <algorithm>
-#include <cstring>
+#include <span>
 
 #include "encoder/image/resize.h"
 
@@ -10,16 +10,17 @@ namespace {
 
 constexpr size_t kChannels = 3;
 
-// Pastes row y of the resampled image into the views it crosses: a letterboxed one with a border, or
-// `columns` tiles side by side.
-void PasteRow(const ResizeJob& job, int y, const uint8_t* row, std::span<View> views) {
+// Appends row y of the resampled image to the views it crosses: a letterboxed one, or `columns` tiles side
+// by side. Rows come from the top down, so what a view lacks before this one is border.
+void AppendRow(const ResizeJob& job, int y, const uint8_t* row, std::span<View> views) {
   const int line = job.top + y;
-  const auto width = static_cast<size_t>(std::min(job.width, job.side));
-  for (int column = 0; column < job.columns; ++column) {
-    View& view = views[static_cast<size_t>(line / job.side * job.columns + column)];
-    const auto pixel = static_cast<size_t>(line % job.side * job.side + job.left);
-    std::memcpy(view.rgb.data() + pixel * kChannels,
-                row + static_cast<size_t>(column * job.side) * kChannels, width * kChannels);
+  const auto row_bytes = static_cast<size_t>(std::min(job.width, job.side)) * kChannels;
+  const auto pixel = static_cast<size_t>(line % job.side * job.side + job.left);
+  for (int column = 0; column < job.columns; ++column, row += row_bytes) {
+    std::vector<uint8_t>& rgb =
+        views[static_cast<size_t>(line / job.side * job.columns + column)].rgb;
+    rgb.resize(pixel * kChannels, kLetterboxGray);
+    rgb.insert(rgb.end(), row, row + row_bytes);
   }
 }
 
@@ -32,11 +33,13 @@ std::vector<View> RenderViews(const RgbImage& image, const ViewPlan& plan) {
     const auto first = static_cast<std::ptrdiff_t>(views.size());
     const size_t bytes = static_cast<size_t>(job.side) * static_cast<size_t>(job.side) * kChannels;
     for (int i = 0; i < job.views(); ++i) {
-      views.push_back({job.side, std::vector<uint8_t>(bytes, kLetterboxGray)});
+      views.push_back({job.side, {}});
+      views.back().rgb.reserve(bytes);
     }
     const std::span<View> of_job(views.begin() + first, views.end());
     ResizeBicubic(image, job.width, job.height,
-                  [&](int y, const uint8_t* row) { PasteRow(job, y, row, of_job); });
+                  [&](int y, const uint8_t* row) { AppendRow(job, y, row, of_job); });
+    for (View& view : of_job) view.rgb.resize(bytes, kLetterboxGray);
   }
   return views;
 }
