@@ -34,8 +34,8 @@ constexpr std::string_view kHelp = R"(Usage:
       types and the fingerprint. Exit code 1 if the server could not load it.
 
   deepencoder checkpoint synthesize DIR [--seed N] [--sam-depth N] [--clip-layers N]
-      Writes a checkpoint with the real tensors' names and shapes and made-up values, to try and test
-      the service without the weights. Its embeddings mean nothing.
+      Writes a checkpoint with the real tensors' names and shapes and made-up values, to try and
+      test the service without the weights. Its embeddings mean nothing.
         --seed N         of the values; default 0
         --sam-depth N    blocks of SAM; default 12
         --clip-layers N  layers of CLIP; default 24

@@ -1,4 +1,5 @@
-// `deepencoder checkpoint ...`: looks at checkpoint folders and makes synthetic ones, without a server.
+// `deepencoder checkpoint ...`: looks at checkpoint folders and makes synthetic ones, without a
+// server.
 #pragma once
 
 #include <iosfwd>
@@ -7,8 +8,8 @@
 
 namespace deepencoder {
 
-// `args` are the words after "checkpoint". Results go to `out`, errors to `err`. Returns the exit code:
-// 0 done, 1 failed (or a checkpoint that would not load), 2 wrong usage.
+// `args` are the words after "checkpoint". Results go to `out`, errors to `err`. Returns the exit
+// code: 0 done, 1 failed (or a checkpoint that would not load), 2 wrong usage.
 int RunCheckpointCommand(const std::vector<std::string>& args, std::ostream& out,
                          std::ostream& err);
 

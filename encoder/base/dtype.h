@@ -1,4 +1,5 @@
-// Element types of weights, activations and replies. Standard library only: the CUDA backend shares it.
+// Element types of weights, activations and replies. Standard library only: the CUDA backend shares
+// it.
 #pragma once
 
 #include <bit>
@@ -33,7 +34,8 @@ constexpr uint16_t FloatToBf16(float value) {
 float Fp16ToFloat(uint16_t bits);
 uint16_t FloatToFp16(float value);
 
-// Converts `count` elements; `from` and `to` must not overlap and need no alignment beyond their type's.
+// Converts `count` elements; `from` and `to` must not overlap and need no alignment beyond their
+// type's.
 void Convert(const float* from, DType to_type, void* to, size_t count);
 void ConvertToFloat(DType from_type, const void* from, float* to, size_t count);
 

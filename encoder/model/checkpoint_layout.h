@@ -1,5 +1,6 @@
-// The tensors a DeepSeek-OCR checkpoint must hold for the vision encoder: names and shapes as a function
-// of the configuration. The loader checks files against it, the synthesiser writes it, in this order.
+// The tensors a DeepSeek-OCR checkpoint must hold for the vision encoder: names and shapes as a
+// function of the configuration. The loader checks files against it, the synthesiser writes it, in
+// this order.
 #pragma once
 
 #include <cstdint>

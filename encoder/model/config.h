@@ -11,9 +11,9 @@ namespace deepencoder {
 // SAM ViT-B
 inline constexpr int kPatchSide = 16;  // pixels
 inline constexpr int kSamWidth = 768, kSamHeads = 12, kSamMlp = 3072;
-inline constexpr int kWindow = 14;          // tokens a side of window attention
-inline constexpr int kStoredGrid = 64;      // grid the stored position tables belong to
-inline constexpr float kSamEps = 1e-6f;     // of LayerNorm and LayerNorm2d
+inline constexpr int kWindow = 14;       // tokens a side of window attention
+inline constexpr int kStoredGrid = 64;   // grid the stored position tables belong to
+inline constexpr float kSamEps = 1e-6f;  // of LayerNorm and LayerNorm2d
 inline constexpr int kNeckWidth = 256, kNet2Width = 512, kNet3Width = 1024;
 // CLIP-L
 inline constexpr int kClipWidth = 1024, kClipHeads = 16, kClipMlp = 4096;
@@ -26,16 +26,17 @@ inline constexpr int kEmbeddingWidth = 1280;  // of a row of the reply
 struct ModelConfig {
   int sam_depth = 12;
   int clip_layers = 24;
-  std::vector<int> global_blocks = {2, 5, 8, 11};  // SAM blocks with global attention; others window
+  // SAM blocks with global attention, ascending; the others attend in windows.
+  std::vector<int> global_blocks = {2, 5, 8, 11};
 
   bool IsGlobal(int block) const;
 };
 
-// Sides (pixels) a view can have, ascending: 512, 640, 768, 1024, 1280. 768 belongs to DeepEncoder V2's
-// tiles; kernels cover its grid, no mode uses it yet.
+// Sides (pixels) a view can have, ascending. 768 belongs to DeepEncoder V2's tiles; kernels cover its
+// grid, no mode uses it yet.
 inline constexpr int kViewSides[] = {512, 640, 768, 1024, 1280};
 bool IsViewSide(int side);
-constexpr int GridOf(int side) { return side / kPatchSide; }         // SAM tokens a side
+constexpr int GridOf(int side) { return side / kPatchSide; }            // SAM tokens a side
 constexpr int OutputGridOf(int side) { return side / kPatchSide / 4; }  // output rows a side
 
 }  // namespace deepencoder

@@ -36,8 +36,8 @@ struct TileGrid {
   bool operator==(const TileGrid&) const = default;
 };
 
-// The grid of 2 to `max_tiles` tiles whose columns/rows is closest to width/height. All in IEEE double with
-// exact comparison, as the reference has it. max_tiles >= kMinMaxTiles.
+// The grid of 2 to `max_tiles` tiles whose columns/rows is closest to width/height. All in IEEE
+// double with exact comparison, as the reference has it. max_tiles >= kMinMaxTiles.
 TileGrid ClosestTileGrid(int64_t width, int64_t height, int max_tiles, int tile_side);
 
 // The grid an image gets: (1, 1) if both sides fit in one tile, else the closest.
@@ -45,8 +45,8 @@ TileGrid ChooseTileGrid(int64_t width, int64_t height, int max_tiles, int tile_s
 
 // Where the rows of one view go. Line y of the view is rows [first_row + y*line_stride, +lines).
 struct ViewRows {
-  int side;         // of the view, pixels
-  int lines;        // c: lines, and rows a line
+  int side;   // of the view, pixels
+  int lines;  // c: lines, and rows a line
   int first_row;
   int line_stride;  // rows
 };
@@ -55,7 +55,7 @@ struct SequenceLayout {
   std::vector<ViewRows> views;    // tiles row by row, then the global view
   std::vector<int> newline_rows;  // ascending
   int separator_row = 0;
-  int rows = 0;                   // T
+  int rows = 0;  // T
 };
 
 SequenceLayout LayoutOf(Mode mode, TileGrid tiles);

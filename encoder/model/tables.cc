@@ -30,8 +30,9 @@ std::vector<Taps> CubicTaps(int from, int to) {
   std::vector<Taps> all(to);
   for (int o = 0; o < to; ++o) {
     const double centre = (o + 0.5) * scale;
-    const int first = std::max(static_cast<int>(centre - support + 0.5), 0);
-    const int last = std::min(static_cast<int>(centre + support + 0.5), from);  // exclusive
+    // Inputs from trunc(centre - support + 1/2) to before trunc(centre + support + 1/2).
+    const int first = std::max(static_cast<int>(std::trunc(centre - support + 0.5)), 0);
+    const int last = std::min(static_cast<int>(std::trunc(centre + support + 0.5)), from);
     Taps& taps = all[o];
     taps.first = first;
     double sum = 0.0;

@@ -12,8 +12,8 @@
 
 namespace deepencoder {
 
-// Writes go to a temporary file beside `path`; Commit renames it over `path`. Destroyed without Commit,
-// it removes the temporary file and leaves `path` as it was.
+// Writes go to a temporary file beside `path`; Commit renames it over `path`. Destroyed without
+// Commit, it removes the temporary file and leaves `path` as it was.
 class AtomicFile {
  public:
   // Errors, starting with the path: NOT_FOUND, PERMISSION_DENIED, RESOURCE_EXHAUSTED, INTERNAL.
@@ -24,7 +24,8 @@ class AtomicFile {
 
   // Takes `bytes` of the disk now, so that a full one is known before the work is done.
   absl::Status Reserve(uint64_t bytes);
-  // Thread-safe for ranges that do not overlap. RESOURCE_EXHAUSTED: no space, or over the file size limit.
+  // Thread-safe for ranges that do not overlap. RESOURCE_EXHAUSTED: no space, or over the file size
+  // limit.
   absl::Status WriteAt(uint64_t offset, const void* data, size_t bytes);
   absl::Status Commit();
 

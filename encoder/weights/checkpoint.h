@@ -27,9 +27,10 @@ struct StoredTensor {
 
 class Checkpoint {
  public:
-  // Reads config.json, the index or the single *.safetensors file, and maps the files. Every vision tensor
-  // is checked (present, shape, type, extent) before this returns; language tensors are not touched.
-  // Errors: NOT_FOUND (no such folder or file), INVALID_ARGUMENT naming file, tensor, expected and found.
+  // Reads config.json, the index or the single *.safetensors file, and maps the files. Every vision
+  // tensor is checked (present, shape, type, extent) before this returns; language tensors are not
+  // touched. Errors: NOT_FOUND (no such folder or file), INVALID_ARGUMENT naming file, tensor,
+  // expected and found.
   static absl::StatusOr<std::unique_ptr<Checkpoint>> Open(const std::string& folder);
   virtual ~Checkpoint() = default;
 
@@ -39,12 +40,12 @@ class Checkpoint {
   const StoredTensor& Get(std::string_view name) const;
   std::vector<float> GetFloats(std::string_view name) const;
 
-  // Hex digest over names, types, shapes and a sample of every used tensor's bytes: tells checkpoints
-  // apart, computed in milliseconds.
+  // Hex digest over names, types, shapes and a sample of every used tensor's bytes: tells
+  // checkpoints apart, computed in milliseconds.
   virtual const std::string& fingerprint() const = 0;
 
-  // Whether the values are those of a synthetic checkpoint (encoder/weights/synthetic.h), whatever its seed:
-  // its embeddings mean nothing.
+  // Whether the values are those of a synthetic checkpoint (encoder/weights/synthetic.h), whatever
+  // its seed: its embeddings mean nothing.
   virtual bool synthetic() const = 0;
 
   // Tells the kernel that this tensor's pages are no longer needed (they can be read again): keeps

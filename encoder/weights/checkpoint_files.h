@@ -1,5 +1,5 @@
-// The files of a checkpoint folder and where each tensor lies in them: one *.safetensors file, or shards
-// listed by model.safetensors.index.json.
+// The files of a checkpoint folder and where each tensor lies in them: one *.safetensors file, or
+// shards listed by model.safetensors.index.json.
 #pragma once
 
 #include <map>
@@ -38,11 +38,11 @@ class CheckpointFiles {
   const std::map<std::string, TensorLocation, std::less<>>& tensors() const { return tensors_; }
   const std::vector<std::unique_ptr<SafetensorsFile>>& files() const { return files_; }
 
-  // What is wrong with one tensor of the layout, or OK: INVALID_ARGUMENT naming file, tensor, expected and
-  // found.
+  // What is wrong with one tensor of the layout, or OK: INVALID_ARGUMENT naming file, tensor,
+  // expected and found.
   absl::Status Check(const TensorSpec& spec) const;
-  // The same for tensors of blocks and layers that `config` does not have: a depth that is too small
-  // would otherwise go unnoticed.
+  // The same for tensors of blocks and layers that `config` does not have: a depth that is too
+  // small would otherwise go unnoticed.
   absl::Status CheckDepth(const ModelConfig& config) const;
 
  private:

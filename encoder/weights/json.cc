@@ -21,8 +21,8 @@ using google::protobuf::Value;
 
 constexpr double kLargestExactInteger = 9007199254740992.0;  // 2^53
 
-// protobuf's parser needs quadratic time for deep nesting and takes strings in single quotes: neither
-// gets that far.
+// protobuf's parser needs quadratic time for deep nesting and takes strings in single quotes:
+// neither gets that far.
 absl::Status CheckNesting(std::string_view text) {
   int depth = 0;
   bool in_string = false;

@@ -19,8 +19,8 @@ using JsonValue = google::protobuf::Value;
 
 inline constexpr int kMaxJsonDepth = 32;  // of objects and arrays
 
-// Parses one JSON object. Errors: INVALID_ARGUMENT for more than `max_bytes`, a syntax error, a key that
-// occurs twice in an object, nesting past kMaxJsonDepth, or a root that is not an object.
+// Parses one JSON object. Errors: INVALID_ARGUMENT for more than `max_bytes`, a syntax error, a key
+// that occurs twice in an object, nesting past kMaxJsonDepth, or a root that is not an object.
 absl::StatusOr<JsonObject> ParseJson(std::string_view text, size_t max_bytes);
 
 // As ParseJson, from a file; errors start with the path. NOT_FOUND: no such file.
@@ -29,12 +29,13 @@ absl::StatusOr<JsonObject> ReadJsonFile(const std::string& path, size_t max_byte
 // The value of `key`, or null.
 const JsonValue* FindJson(const JsonObject& object, std::string_view key);
 
-// The value at a path of keys. Errors: INVALID_ARGUMENT naming the part that is missing or no object.
+// The value at a path of keys. Errors: INVALID_ARGUMENT naming the part that is missing or no
+// object.
 absl::StatusOr<const JsonValue*> FindJson(const JsonObject& root,
                                           std::initializer_list<std::string_view> path);
 
-// Errors: INVALID_ARGUMENT unless the value is a whole number in [min, max]. JSON numbers are read as
-// doubles, so whole numbers past 2^53 are refused as well: they may have been rounded.
+// Errors: INVALID_ARGUMENT unless the value is a whole number in [min, max]. JSON numbers are read
+// as doubles, so whole numbers past 2^53 are refused as well: they may have been rounded.
 absl::StatusOr<int64_t> JsonInteger(const JsonValue& value, int64_t min, int64_t max);
 
 // An array of such numbers, at most `max_count` of them.

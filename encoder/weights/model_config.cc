@@ -36,7 +36,7 @@ std::string_view Message(const absl::Status& status) {
 absl::StatusOr<int64_t> Integer(const JsonObject& json, Path path, int64_t min, int64_t max) {
   const absl::StatusOr<const JsonValue*> value = FindJson(json, path);
   if (!value.ok()) return value.status();
-  const absl::StatusOr<int64_t> number = JsonInteger(**value, min, max);
+  absl::StatusOr<int64_t> number = JsonInteger(**value, min, max);
   if (!number.ok()) return At(path, Message(number.status()));
   return number;
 }

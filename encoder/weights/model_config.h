@@ -11,8 +11,9 @@ namespace deepencoder {
 
 inline constexpr int kMaxDepth = 256;  // of either tower
 
-// Takes depths and global blocks, and checks every width that the file states against what this encoder
-// computes with. Errors: INVALID_ARGUMENT naming the field, what was expected and what was found.
+// Takes depths and global blocks, and checks every width that the file states against what this
+// encoder computes with. Errors: INVALID_ARGUMENT naming the field, what was expected and what was
+// found.
 absl::StatusOr<ModelConfig> ParseModelConfig(const JsonObject& json);
 
 // As ParseModelConfig, from a file; errors start with the path.

@@ -1,7 +1,8 @@
 // One safetensors file, mapped for reading.
 //
-// Format: 8 bytes little-endian n; n bytes of JSON, spaces after it allowed, that give every tensor's
-// dtype, shape and [begin, end) in the data; the data, to the end of the file, without holes.
+// Format: 8 bytes little-endian n; n bytes of JSON, spaces after it allowed, that give every
+// tensor's dtype, shape and [begin, end) in the data; the data, to the end of the file, without
+// holes.
 #pragma once
 
 #include <cstddef>
@@ -27,14 +28,16 @@ struct SafetensorsTensor {
 // "[768, 3, 16, 16]", for messages.
 std::string ShapeText(const std::vector<int64_t>& shape);
 
-// Immutable and thread-safe; tensors' data lives as long as the file object. A file that is truncated
-// while it is mapped raises SIGBUS on access, as with any mapping: replace files by renaming.
+// Immutable and thread-safe; tensors' data lives as long as the file object. A file that is
+// truncated while it is mapped raises SIGBUS on access, as with any mapping: replace files by
+// renaming.
 class SafetensorsFile {
  public:
   static constexpr size_t kMaxHeaderBytes = size_t{16} << 20;  // DeepSeek-OCR's has 0.3 MB
 
-  // Checks the whole header against the file's size before a tensor can be reached. Errors, starting with
-  // the path: NOT_FOUND, INVALID_ARGUMENT (malformed: names the tensor and what was expected).
+  // Checks the whole header against the file's size before a tensor can be reached. Errors,
+  // starting with the path: NOT_FOUND, INVALID_ARGUMENT (malformed: names the tensor and what was
+  // expected).
   static absl::StatusOr<std::unique_ptr<SafetensorsFile>> Open(const std::string& path);
   ~SafetensorsFile();
   SafetensorsFile(const SafetensorsFile&) = delete;

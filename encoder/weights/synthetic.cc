@@ -212,8 +212,9 @@ Spread SpreadOf(const TensorSpec& spec) {
        {"attn.proj.weight", "lin2.weight", "out_proj.weight", "fc2.weight"}) {
     if (name.ends_with(output)) gain = 0.5;  // keeps the residual stream bounded
   }
-  const auto fan_in = static_cast<double>(spec.Count() / spec.shape.front());
-  return {0.0f, static_cast<float>(gain * std::numbers::sqrt3 / std::sqrt(fan_in))};
+  const int64_t fan_in = spec.Count() / spec.shape.front();
+  const double half_width = gain * std::numbers::sqrt3 / std::sqrt(static_cast<double>(fan_in));
+  return {0.0f, static_cast<float>(half_width)};
 }
 
 void SyntheticValues(const TensorSpec& spec, int64_t seed, int64_t first, std::span<uint16_t> out) {

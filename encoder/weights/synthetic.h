@@ -1,8 +1,8 @@
-// Synthetic checkpoints: the tensors of DeepSeek-OCR with made-up values, to run and test the encoder
-// without its weights. The embeddings mean nothing.
+// Synthetic checkpoints: the tensors of DeepSeek-OCR with made-up values, to run and test the
+// encoder without its weights. The embeddings mean nothing.
 //
-// Every value is a pure function of the tensor's name, the seed and the element's index, so other programs
-// can make the same files. Element i (row-major, from 0) of tensor `name`:
+// Every value is a pure function of the tensor's name, the seed and the element's index, so other
+// programs can make the same files. Element i (row-major, from 0) of tensor `name`:
 //   h = FNV-1a-64 of "<seed>:<name>"
 //   x = output number i of the splitmix64 stream whose state starts at h
 //   u = (x >> 40) / 2^24                             in [0, 1), exact in float
@@ -27,9 +27,9 @@ struct SyntheticOptions {
   int threads = 0;  // 0: all cores
 };
 
-// Writes model-00001-of-000001.safetensors (BF16), its index and config.json into `folder`, which is made
-// if need be; files there appear complete or not at all. Errors: INVALID_ARGUMENT (a depth),
-// RESOURCE_EXHAUSTED (the disk is full), and those of AtomicFile.
+// Writes model-00001-of-000001.safetensors (BF16), its index and config.json into `folder`, which
+// is made if need be; files there appear complete or not at all. Errors: INVALID_ARGUMENT (a
+// depth), RESOURCE_EXHAUSTED (the disk is full), and those of AtomicFile.
 absl::Status WriteSyntheticCheckpoint(const std::string& folder, const SyntheticOptions& options);
 
 // The distribution of a tensor's values: uniform in [centre - half_width, centre + half_width).

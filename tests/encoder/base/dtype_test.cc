@@ -108,7 +108,9 @@ TEST(DTypeTest, ConvertEqualsScalar) {
       for (size_t i = 0; i < count; ++i) {
         const float from = floats[floats.size() - count + i];
         if (type == DType::kFp32) {
-          ASSERT_EQ(std::memcmp(&out[4 * i], &from, 4), 0) << from;
+          uint32_t bits = 0;
+          std::memcpy(&bits, &out[4 * i], 4);
+          ASSERT_EQ(bits, Bits(from));
           continue;
         }
         uint16_t bits = 0;
@@ -135,7 +137,11 @@ TEST(DTypeTest, ConvertToFloatEqualsScalarAndNeedsNoAlignment) {
     ASSERT_EQ(Bits(out[i]), Bits(Fp16ToFloat(static_cast<uint16_t>(i)))) << i;
   }
   ConvertToFloat(DType::kFp32, stored.data() + 1, out.data(), kCount / 2);
-  EXPECT_EQ(std::memcmp(out.data(), stored.data() + 1, 2 * kCount), 0);
+  for (size_t i = 0; i < kCount / 2; ++i) {
+    uint32_t bits = 0;
+    std::memcpy(&bits, &stored[1 + 4 * i], 4);
+    ASSERT_EQ(Bits(out[i]), bits) << i;
+  }
 }
 
 TEST(DTypeTest, RoundTo) {

@@ -131,8 +131,8 @@ TEST_F(CheckpointTest, SeveralFilesNeedAnIndex) {
 
 class ShardedCheckpointTest : public CheckpointTest {
  protected:
-  // The first half of the tensors in one shard, the rest in another, language tensors in a third, which
-  // does not exist.
+  // The first half of the tensors in one shard, the rest in another, language tensors in a third,
+  // which does not exist.
   void WriteShards() {
     const auto middle = tensors_.begin() + static_cast<ptrdiff_t>(first_shard_);
     WriteZeroSafetensors(folder_.File("one.safetensors"), {tensors_.begin(), middle});

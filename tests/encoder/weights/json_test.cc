@@ -91,8 +91,9 @@ TEST(JsonTest, PathsNameWhatIsMissing) {
 
 TEST(JsonTest, IntegersAreWholeAndInRange) {
   const auto json = ParseJson(
-      R"({"half": 0.5, "big": 9007199254740994, "minus": -1, "text": "1", "flag": true, "none": null,
-          "exact": 9007199254740992, "huge": 1e300, "list": [1, 2], "mixed": [1, "2"], "zero": -0})",
+      R"({"half": 0.5, "big": 9007199254740994, "minus": -1, "text": "1", "flag": true,
+          "none": null, "exact": 9007199254740992, "huge": 1e300, "list": [1, 2],
+          "mixed": [1, "2"], "zero": -0})",
       kLimit);
   ASSERT_TRUE(json.ok()) << json.status();
   const auto read = [&](const char* key) {

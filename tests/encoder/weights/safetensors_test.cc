@@ -199,9 +199,10 @@ TEST_F(SafetensorsTest, RefusesEveryTruncation) {
 
 // No change of a byte may crash; what it opens lies within the file.
 TEST_F(SafetensorsTest, SurvivesAnyChangedByte) {
-  const std::string whole = Safetensors(
-      R"({"a":{"dtype":"F16","shape":[2,2],"data_offsets":[0,8]},"b":{"dtype":"U8","shape":[],"data_offsets":[8,9]}})",
-      "123456789");
+  const std::string whole =
+      Safetensors(R"({"a":{"dtype":"F16","shape":[2,2],"data_offsets":[0,8]},)"
+                  R"("b":{"dtype":"U8","shape":[],"data_offsets":[8,9]}})",
+                  "123456789");
   std::mt19937 random(3);
   int opened = 0;
   for (int round = 0; round < 3000; ++round) {

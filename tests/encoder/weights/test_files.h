@@ -37,7 +37,8 @@ struct TestTensor {
   std::vector<int64_t> shape;
 };
 
-// Writes a safetensors file of these tensors, their values all zero and taking no disk: the file is sparse.
+// Writes a safetensors file of these tensors, their values all zero and taking no disk: the file is
+// sparse.
 void WriteZeroSafetensors(const std::string& path, const std::vector<TestTensor>& tensors);
 
 // The tensors of a layout in one type.
