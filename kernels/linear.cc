@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/arguments.h"
+#include "kernels/gemm_sm90.h"
 #include "kernels/linear_cublas.h"
 #include "kernels/linear_measure.h"
 #include "kernels/linear_product.h"
@@ -138,6 +139,7 @@ Status LinearContext::State::Choose(const LinearShape& shape, Measured* best) {
     DEEPENCODER_RETURN(AddCublasProducts(cublas, shape, options.workspace_bytes,
                                          options.cublas_candidates, &products));
   }
+  if (options.use_own) DEEPENCODER_RETURN(AddSm90Products(shape, &products));
   if (products.empty()) {
     return {Code::kUnsupported, "no algorithm computes a dense layer of m " +
                                     std::to_string(shape.m) + ", n " + std::to_string(shape.n) +
@@ -145,7 +147,7 @@ Status LinearContext::State::Choose(const LinearShape& shape, Measured* best) {
   }
   *best = {products.front(), 0};
   if (options.measure && products.size() > 1) {
-    const Status status = MeasureProducts(shape, products, scratch, best);
+    Status status = MeasureProducts(shape, products, scratch, best);
     // Too little memory to measure in: the first guess serves.
     if (!status.ok() && status.code() != Code::kResourceExhausted) return status;
   }

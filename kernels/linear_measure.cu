@@ -172,16 +172,17 @@ Status MeasureProducts(const LinearShape& shape, const LinearProducts& products,
     return {};
   };
 
+  // The first launch of a product loads its kernel.
+  const auto first_time = [&](const LinearProduct& product, float* milliseconds) -> Status {
+    DEEPENCODER_RETURN(time(product, 1, milliseconds));
+    return time(product, kFirstRuns, milliseconds);
+  };
+
   std::vector<Measured> measured;
   Status failure = InvalidArgument("no product to measure");
   for (const auto& product : products) {
     Measured result{product, 0};
-    // The first launch loads the kernel.
-    Status status = time(*product, 1, &result.milliseconds);
-    if (status.ok()) {
-      status = time(*product, kFirstRuns, &result.milliseconds);
-    }
-    if (!status.ok()) {
+    if (const Status status = first_time(*product, &result.milliseconds); !status.ok()) {
       failure = status;
       if (cudaStreamSynchronize(stream.get()) != cudaSuccess)
         return failure;  // the context is lost

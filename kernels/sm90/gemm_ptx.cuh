@@ -34,20 +34,6 @@ __device__ __forceinline__ void BulkLoad2Multicast(void* dst, const CUtensorMap*
       "l"(map), "r"(SharedAddress(bar)), "h"(blocks), "r"(c0), "r"(c1)
       : "memory");
 }
-__device__ __forceinline__ void BulkStore3(const CUtensorMap* map, const void* src, int c0, int c1,
-                                           int c2) {
-  asm volatile(
-      "cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(
-          map),
-      "r"(SharedAddress(src)), "r"(c0), "r"(c1), "r"(c2)
-      : "memory");
-}
-// Until at most `pending` of this thread's committed stores have yet to read their shared memory.
-template <int pending>
-__device__ __forceinline__ void BulkStoreWaitReadBut() {
-  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(pending) : "memory");
-}
-
 // ---------------------------------------------------------------- cluster
 __device__ __forceinline__ uint32_t ClusterRank() {
   uint32_t rank;
@@ -59,13 +45,15 @@ __device__ __forceinline__ void ClusterSync() {
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
                    : "memory");
 }
-// Arrives on the barrier that lies where `bar` lies, in block `rank` of the cluster.
+// Arrives on the barrier that lies where `bar` lies, in block `rank` of the cluster. Orders nothing but
+// what a wait on products has ordered already: releasing at the cluster's scope would cost a full memory
+// barrier.
 __device__ __forceinline__ void BarrierArriveAt(uint64_t* bar, uint32_t rank) {
   asm volatile(
       "{\n"
       ".reg .b32 remote;\n"
       "mapa.shared::cluster.u32 remote, %0, %1;\n"
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n"
+      "mbarrier.arrive.shared::cluster.b64 _, [remote];\n"
       "}\n" ::"r"(SharedAddress(bar)),
       "r"(rank)
       : "memory");

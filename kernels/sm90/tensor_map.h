@@ -27,7 +27,19 @@ inline EncodeTiled FindEncodeTiled() {
   return reinterpret_cast<EncodeTiled>(function);
 }
 
-// A tensor of n dimensions, the innermost (contiguous) first, of 16-bit elements, copied in boxes with the
+inline CUtensorMapDataType TensorMapType(DType type) {
+  switch (type) {
+    case DType::kBf16:
+      return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+    case DType::kFp16:
+      return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+    case DType::kFp32:
+      break;
+  }
+  return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+}
+
+// A tensor of n dimensions, the innermost (contiguous) first, copied in boxes with the
 // 128-byte swizzle. strides[i] is the distance in bytes of neighbours along dimension i + 1, a multiple
 // of 16; base is aligned to 16.
 template <int n>
@@ -39,12 +51,10 @@ Status EncodeTensorMap(CUtensorMap* map, DType type, const void* base, const uin
   cuuint32_t map_box[n], steps[n];
   for (int i = 0; i < n; ++i) map_dims[i] = dims[i], map_box[i] = box[i], steps[i] = 1;
   for (int i = 0; i + 1 < n; ++i) map_strides[i] = strides[i];
-  const CUresult result = encode(
-      map,
-      type == DType::kBf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16, n,
-      const_cast<void*>(base), map_dims, map_strides, map_box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-      CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult result =
+      encode(map, TensorMapType(type), n, const_cast<void*>(base), map_dims, map_strides, map_box,
+             steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result == CUDA_SUCCESS) return {};
   std::string message =
       "cuTensorMapEncodeTiled failed with code " + std::to_string(result) + " for dims";

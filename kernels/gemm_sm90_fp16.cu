@@ -1,0 +1,9 @@
+#include "kernels/gemm_sm90.cuh"
+
+namespace deepencoder::kernels::gemm_sm90 {
+
+const void* FindKernelFp16(int tiling, DType y_type, Epilogue epilogue, bool adds_residual) {
+  return FindKernel<__half>(tiling, y_type, epilogue, adds_residual);
+}
+
+}  // namespace deepencoder::kernels::gemm_sm90
