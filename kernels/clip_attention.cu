@@ -4,9 +4,9 @@
 // way of a block where there are too few blocks to fill the GPU; one does least work where there
 // are enough.
 //
-// CLIP's sequences are one token longer than a multiple of 16 (4 of 64, say): keys past the last
-// whole step of kKeys go 16 at a time, and the tiles of queries are dealt to blocks of such a
-// number of warps that few stay idle.
+// CLIP's sequences are one token longer than a square, 257 say: keys past the last whole step of
+// kKeys go 16 at a time, and the tiles of queries are dealt to blocks of such a number of warps that
+// few stay idle.
 #include <limits>
 
 #include "kernels/arguments.h"

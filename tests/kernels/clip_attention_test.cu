@@ -66,6 +66,8 @@ class Device {
   void Upload(const Inputs& in) {
     ASSERT_CUDA(qkv_.Set(in.type, in.qkv));
     ASSERT_CUDA(out_.Poison());
+    // Copies and fills may still be under way, and a non-blocking stream does not wait for them.
+    ASSERT_CUDA(cudaDeviceSynchronize());
   }
   ClipAttentionArgs Args() const {
     return {in_.type, in_.batch, in_.tokens, qkv_.get(), in_.stride, out_.get()};

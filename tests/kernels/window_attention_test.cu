@@ -105,6 +105,8 @@ class Device {
     ASSERT_CUDA(rel_h_.Set(in.type, in.rel_h));
     ASSERT_CUDA(rel_w_.Set(in.type, in.rel_w));
     ASSERT_CUDA(out_.Poison());
+    // Copies and fills may still be under way, and a non-blocking stream does not wait for them.
+    ASSERT_CUDA(cudaDeviceSynchronize());
   }
   WindowAttentionArgs Args() const {
     return {in_.type,        in_.batch,    in_.grid,     qkv_.get(),
