@@ -15,8 +15,6 @@ namespace {
 using gemm_sm90::kTilings;
 using gemm_sm90::Tiling;
 
-constexpr size_t kNoWorkspace = 0;
-
 class Sm90Product final : public LinearProduct {
  public:
   Sm90Product(const LinearShape& shape, const Tiling& tiling, const void* kernel, int blocks)
@@ -60,7 +58,7 @@ class Sm90Product final : public LinearProduct {
     return {};
   }
 
-  size_t workspace_bytes() const override { return kNoWorkspace; }
+  size_t workspace_bytes() const override { return 0; }
 
   std::string name() const override {
     return "sm90 128x" + std::to_string(tiling_.columns) + " cluster " +

@@ -8,10 +8,10 @@
 //   2 consumer groups  64 rows each: acc[64][n] += x W^T (wgmma, both operands in shared memory), then
 //                      bias, activation, residual in fp32, and one rounding
 //
-// The consumers share stages but not time: the second starts kLag steps behind the first and stays
-// there. While one works on its epilogue the other has the matrix units to itself for kLag steps, and
-// next tiles are being loaded all along, so most of the epilogue costs nothing. With K = 768 a tile is
-// only 12 steps: an epilogue in the open would take a fifth of the time.
+// While consumers work on their epilogue the producer fills the stages with the next tile. Making the second
+// consumer stay one or two steps of k behind the first, so that it has the matrix units while the first is in
+// its epilogue, changed nothing beyond the noise (3 %): four stages do not hold both the lag and what
+// must be under way.
 //
 // In an epilogue each warp is alone with its 16 rows, 128 bytes of each at a time: through a box of its own
 // in shared memory they turn from the accumulator's layout into rows, and go to global memory (and the
@@ -31,11 +31,6 @@
 #include "kernels/sm90/wgmma.cuh"
 
 namespace deepencoder::kernels::gemm_sm90 {
-
-// Steps of k that the second consumer stays behind; at most stages - 2, so that one stage is filled while
-// the first consumer's is in use.
-inline constexpr int kLag = 2;
-inline constexpr int kLagBarrier = 1;  // named barrier of both consumers
 
 // ---------------------------------------------------------------- shared memory
 template <typename T, int tiling>
@@ -248,6 +243,8 @@ class TileEpilogue {
   static constexpr int kTileColumns = kTilings[tiling].columns;
   static constexpr int kBoxes = kTilings[tiling].boxes;
   static constexpr int kChunks = kTileColumns / Chunk<Y>::kColumns;
+  // Chunks of the residual that are loaded before the products: what registers hold beside the sums.
+  static constexpr int kAhead = kTileColumns == 256 ? 3 : kChunks < 4 ? kChunks : 4;
 
   // Before the products: loads what can be loaded early.
   __device__ __forceinline__ void Begin(const Place& at, const Warp& warp, const Params& p) {
@@ -260,8 +257,8 @@ class TileEpilogue {
       residual_.Init(
           static_cast<Y*>(const_cast<void*>(p.residual)) + matrix_row * p.ldr + at.column, p.ldr,
           p.rows - row, p.n - at.column, warp.lane);
-      residual_.Load(0, loaded_[0]);
-      residual_.Load(1, loaded_[1]);
+#pragma unroll
+      for (int c = 0; c < kAhead; ++c) residual_.Load(c, loaded_[c]);
     }
   }
 
@@ -280,12 +277,12 @@ class TileEpilogue {
         }
       }
       if constexpr (adds) {
-        uint4(&loaded)[Chunk<Y>::kLaneRows] = loaded_[c % 2];
+        uint4(&loaded)[Chunk<Y>::kLaneRows] = loaded_[c % kAhead];
 #pragma unroll
         for (int i = 0; i < Chunk<Y>::kLaneRows; ++i) *BoxPart(box, warp.lane, i) = loaded[i];
         __syncwarp();
         AddBox<Y>(box, values, warp.lane);
-        if (c + 2 < kChunks) residual_.Load(c + 2, loaded);
+        if (c + kAhead < kChunks) residual_.Load(c + kAhead, loaded);
         __syncwarp();
       }
       WriteBox<Y>(values, box, warp.lane);
@@ -306,7 +303,7 @@ class TileEpilogue {
   Bias<T, kTileColumns> bias_;
   Rows<Y> y_;
   Rows<Y> residual_;
-  uint4 loaded_[2][Chunk<Y>::kLaneRows];
+  uint4 loaded_[kAhead][Chunk<Y>::kLaneRows];
 };
 
 // ---------------------------------------------------------------- consumer: a warpgroup
@@ -325,7 +322,6 @@ template <typename T, typename Y, int tiling, Epilogue epilogue, bool adds>
 __device__ __forceinline__ void Consume(Layout<T, tiling>& shared, int group, int rank,
                                         const Params& p) {
   constexpr Tiling kTiling = kTilings[tiling];
-  static_assert(kLag <= kTiling.stages - 2);
   const int thread = threadIdx.x % 128;
   TileEpilogue<T, Y, tiling, epilogue, adds> epilogue_of_tile;
   const Warp warp{thread % 32, group * 64 + thread / 32 * 16,
@@ -335,8 +331,6 @@ __device__ __forceinline__ void Consume(Layout<T, tiling>& shared, int group, in
   Ring<kTiling.stages> ring;
   float acc[kTiling.columns / 2];
   const int clusters = gridDim.x / kTiling.cluster;
-  int lag_step = min(kLag, p.k_steps) - 1;
-  if (group == 1) asm volatile("bar.sync %0, 256;" ::"n"(kLagBarrier) : "memory");
   for (int tile = blockIdx.x / kTiling.cluster; tile < p.tiles; tile += clusters) {
     const Place at = PlaceOf<tiling>(tile, rank, p);
     epilogue_of_tile.Begin(at, warp, p);
@@ -356,11 +350,7 @@ __device__ __forceinline__ void Consume(Layout<T, tiling>& shared, int group, in
       if (step > 0) Release(shared, previous, thread);
       previous = ring.stage;
       ring.Advance();
-      if (group == 0 && step == lag_step) {
-        asm volatile("bar.arrive %0, 256;" ::"n"(kLagBarrier) : "memory");
-      }
     }
-    lag_step = -1;
     sm90::MmaWait<0>();
     Release(shared, previous, thread);
     sm90::Pin(acc);
