@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -36,6 +37,10 @@ class FakeClock final : public Clock {
 // Counts what it hears.
 class CountingObserver final : public EngineObserver {
  public:
+  // Called in the middle of things; set before the engine starts. May be empty.
+  std::function<void(Stage)> on_stage;
+  std::function<void(int64_t items)> on_queue;
+
   void OnStage(Stage stage, Mode mode, double seconds) override;
   void OnBatch(int device, int side, int size, int bucket, bool graph,
                double compute_seconds) override;
@@ -125,7 +130,7 @@ DeviceSlots MakeFakeSlots(const std::shared_ptr<FakeDevice>& device, int slots, 
 // Marker rows of all 1 and all 2.
 SpecialRows FakeSpecialRows();
 
-// The 16-bit word that fills row `column` of line `line` of a view, as a fake slot writes it.
+// The 16-bit word that a fake slot writes to both ends of row `column` of line `line` of a view.
 uint16_t FakeWord(uint8_t salt, int tag, int view, int line, int column);
 // "" if `result` is what a fake device with `salt` makes of the image, else what is wrong.
 std::string CheckRows(const EncodeResult& result, uint8_t salt, int tag);

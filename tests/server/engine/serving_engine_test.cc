@@ -140,6 +140,36 @@ TEST_F(EngineTest, NothingIsDecodedForWhoIsGone) {
   EXPECT_FALSE(device().WasViewed(3));
 }
 
+TEST_F(EngineTest, NoViewsAreMadeForWhoLeftDuringDecoding) {
+  EncodeJob left = RawJob(1);
+  left.cancel = std::make_shared<CancelFlag>();
+  observer_.on_stage = [&](Stage stage) {
+    if (stage == Stage::kDecode) left.cancel->Cancel();
+  };
+  Start(Options());
+  Send(1, left);
+  answers_.Await(1);
+  EXPECT_EQ(CodeOf(1), absl::StatusCode::kCancelled);
+  EXPECT_EQ(observer_.drops_before[static_cast<int>(Stage::kViews)], 1);
+  EXPECT_FALSE(device().WasViewed(1));
+}
+
+// The observer hears of the shorter queue when the batch is made: after the look on dequeue, before the
+// launch.
+TEST_F(EngineTest, NothingIsLaunchedForWhoLeftInTheLastMoment) {
+  EncodeJob left = RawJob(1);
+  left.cancel = std::make_shared<CancelFlag>();
+  observer_.on_queue = [&](int64_t items) {
+    if (items == 0) left.cancel->Cancel();
+  };
+  Start(Options());
+  Send(1, left);
+  answers_.Await(1);
+  EXPECT_EQ(CodeOf(1), absl::StatusCode::kCancelled);
+  EXPECT_EQ(observer_.drops_before[static_cast<int>(Stage::kCompute)], 1);
+  EXPECT_EQ(device().encodes(), 0);
+}
+
 TEST_F(EngineTest, NothingIsQueuedForWhoLeftDuringTheViews) {
   Start(Options());
   device().views_gate.Close();
