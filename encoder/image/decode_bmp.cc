@@ -258,7 +258,7 @@ absl::Status DecodeRle(Bytes codes, bool nibbles, RleCanvas& canvas) {
 
 absl::Status ReadRle(Bytes file, const Header& header, cv::Mat& rgb) {
   RleCanvas canvas(rgb.cols, rgb.rows);
-  const absl::Status decoded =
+  absl::Status decoded =
       DecodeRle(Slice(file, header.pixels_at), header.compression == kRle4, canvas);
   if (!decoded.ok()) return decoded;
   const std::array<cv::Vec3b, 256> palette = ReadPalette(file, header);

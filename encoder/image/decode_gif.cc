@@ -37,7 +37,7 @@ class GifReader {
       if (DGifGetRecordType(gif_, &type) == GIF_ERROR) return Error(gif_->Error);
       if (type == TERMINATE_RECORD_TYPE) return Broken("it has no frame");
       if (type == EXTENSION_RECORD_TYPE) {
-        const absl::Status read = ReadExtension();
+        absl::Status read = ReadExtension();
         if (!read.ok()) return read;
       } else if (type == IMAGE_DESC_RECORD_TYPE) {
         if (DGifGetImageDesc(gif_) == GIF_ERROR) return Error(gif_->Error);

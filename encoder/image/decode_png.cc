@@ -18,8 +18,6 @@
 namespace deepencoder {
 namespace {
 
-using std::string_view_literals::operator""sv;
-
 constexpr size_t kSignatureBytes = 8;
 constexpr size_t kMaxMetadata = size_t{1}
                                 << 20;  // inflated bytes of a text chunk that are looked at
@@ -83,19 +81,20 @@ std::string InternationalText(Bytes rest) {
 }
 
 int OrientationOf(Bytes file) {
+  using std::string_view_literals::operator""sv;
   constexpr auto kRawExif = "Raw profile type exif\0"sv, kXmp = "XML:com.adobe.xmp\0"sv;
   std::optional<int> exif, raw_exif, xmp;
   size_t at = kSignatureBytes;
   while (const auto length = ReadInteger(file, at, 4, std::endian::big)) {
     const Bytes type = Slice(file, at + 4, 4);
     const Bytes data = Slice(file, at + 8, *length);
-    if (StartsWith(type, "eXIf"sv) && !exif) {
+    if (StartsWith(type, "eXIf") && !exif) {
       exif = ExifOrientation(data);
-    } else if (StartsWith(type, "tEXt"sv) && StartsWith(data, kRawExif)) {
+    } else if (StartsWith(type, "tEXt") && StartsWith(data, kRawExif)) {
       raw_exif = RawProfileOrientation(AsText(data.subspan(kRawExif.size())));
-    } else if (StartsWith(type, "zTXt"sv) && StartsWith(data, kRawExif)) {
+    } else if (StartsWith(type, "zTXt") && StartsWith(data, kRawExif)) {
       raw_exif = RawProfileOrientation(Inflate(Slice(data, kRawExif.size() + 1)));  // method
-    } else if (StartsWith(type, "iTXt"sv) && StartsWith(data, kXmp)) {
+    } else if (StartsWith(type, "iTXt") && StartsWith(data, kXmp)) {
       xmp = XmpOrientation(InternationalText(data.subspan(kXmp.size())));
     }
     at += size_t{12} + *length;
@@ -231,7 +230,7 @@ absl::StatusOr<StoredSize> ReadPngSize(Bytes file) {
   const auto width = ReadInteger(file, 16, 4, std::endian::big);
   const auto height = ReadInteger(file, 20, 4, std::endian::big);
   if (!height) return Broken("the file ends in its header");
-  if (length != 13u || !StartsWith(Slice(file, 12), "IHDR"sv)) return Broken("no IHDR chunk");
+  if (length != 13u || !StartsWith(Slice(file, 12), "IHDR")) return Broken("no IHDR chunk");
   return StoredSize{*width, *height};
 }
 

@@ -12,8 +12,6 @@
 namespace deepencoder {
 namespace {
 
-using std::string_view_literals::operator""sv;
-
 absl::Status Broken(const std::string& why) {
   return absl::InvalidArgumentError(absl::StrCat("broken or truncated WebP file: ", why));
 }
@@ -62,7 +60,7 @@ struct Frame {
 // chunks of its own as in a still file.
 absl::StatusOr<Frame> FirstFrame(Bytes file) {
   constexpr size_t kFrameHeader = 16;
-  const Bytes chunk = FindChunk(file, "ANMF"sv);
+  const Bytes chunk = FindChunk(file, "ANMF");
   if (chunk.size() <= kFrameHeader) return Broken("the animation has no frame");
   const auto field = [&](size_t i) {
     return static_cast<int>(*ReadInteger(chunk, 3 * i, 3, std::endian::little));
@@ -123,8 +121,8 @@ absl::StatusOr<Decoded> DecodeWebp(Bytes file, const ImageHeader& header,
     CompositeOnWhite(canvas.ptr(), rgb.ptr(), canvas.total());
     canvas = rgb;
   }
-  const Bytes xmp = FindChunk(file, "XMP "sv);
-  return Decoded{canvas, ChooseOrientation(ExifOrientation(FindChunk(file, "EXIF"sv)),
+  const Bytes xmp = FindChunk(file, "XMP ");
+  return Decoded{canvas, ChooseOrientation(ExifOrientation(FindChunk(file, "EXIF")),
                                            XmpOrientation(AsText(xmp)))};
 }
 

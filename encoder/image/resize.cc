@@ -188,8 +188,11 @@ AxisWeights BicubicWeights(int in, int out, int index) {
   const double stretch = std::max(scale, 1.0);
   const double support = kSupport * stretch, shrink = 1.0 / stretch;
   const double center = (index + 0.5) * scale;
+  // Rounded as Pillow does, by adding a half and cutting off.
+  // NOLINTBEGIN(bugprone-incorrect-roundings)
   const int first = std::max(static_cast<int>(center - support + 0.5), 0);
   const int end = std::min(static_cast<int>(center + support + 0.5), in);
+  // NOLINTEND(bugprone-incorrect-roundings)
 
   std::vector<double> weights(static_cast<size_t>(end - first));
   double sum = 0;
