@@ -1,8 +1,8 @@
 // One block takes some tiles of queries of one (image, head) and walks over the keys with a running
 // softmax. K and V come through a ring of stages. kSplits warps share a tile of queries: of each
-// stage a warp takes its own kKeys keys, and the parts meet at the end. Several splits shorten the
-// way of a block where there are too few blocks to fill the GPU; one does least work where there
-// are enough.
+// stage a warp takes its own kKeys keys, and the parts meet at the end. That shortens the way of a
+// block where there are too few blocks to fill the GPU. The plan is the same for every batch, so that an
+// image's rows have the same bits in any company.
 //
 // CLIP's sequences are one token longer than a square, 257 say: keys past the last whole step of
 // kKeys go 16 at a time, and the tiles of queries are dealt to blocks of such a number of warps that
@@ -34,7 +34,6 @@ struct Plan {
   static constexpr int kMaxThreads = kMostWarps * kWarpSize;
 };
 
-using Whole = Plan<1, 1, 64, 3, 8>;
 using Split = Plan<2, 1, 32, 4, 8>;
 
 template <typename T, typename P>
@@ -282,15 +281,7 @@ Status Launch(const ClipAttentionArgs& args, cudaStream_t stream) {
 
 template <typename T>
 Status LaunchOfType(const ClipAttentionArgs& args, cudaStream_t stream) {
-  int device = 0;
-  int multiprocessors = 0;
-  DEEPENCODER_CUDA_RETURN(cudaGetDevice(&device));
-  DEEPENCODER_CUDA_RETURN(
-      cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
-  // Two blocks of either plan run on a multiprocessor at a time.
-  const int64_t split_blocks = BlocksOfHead<Split>(args.tokens) * kHeads * args.batch;
-  return split_blocks <= 2 * int64_t{multiprocessors} ? Launch<T, Split>(args, stream)
-                                                      : Launch<T, Whole>(args, stream);
+  return Launch<T, Split>(args, stream);
 }
 
 }  // namespace
@@ -298,7 +289,7 @@ Status LaunchOfType(const ClipAttentionArgs& args, cudaStream_t stream) {
 Status LaunchClipAttention(const ClipAttentionArgs& args, cudaStream_t stream) {
   DEEPENCODER_RETURN(CheckModelType(args.type, "CLIP attention: type"));
   DEEPENCODER_RETURN(CheckRange(args.tokens, 1, kMaxTokens, "CLIP attention: tokens"));
-  // Either plan's tiles are of 16 queries at least.
+  // A tile has 16 queries.
   DEEPENCODER_RETURN(CheckRange(
       args.batch, 1, std::numeric_limits<int>::max() / (CeilDiv(args.tokens, 16) * kHeads),
       "CLIP attention: batch"));

@@ -267,15 +267,7 @@ class TileEpilogue {
     for (int c = 0; c < kChunks; ++c) {
       float* const values = acc + c * Chunk<Y>::kValues;
       unsigned char* const box = warp.box[c % kBoxes];
-#pragma unroll
-      for (int b = 0; b < Chunk<Y>::kBlocks; ++b) {
-        const float2 bias = bias_.Pair(c * Chunk<Y>::kBlocks + b, warp.lane);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          values[4 * b + i] =
-              Activate<epilogue>(values[4 * b + i] + (i % 2 == 0 ? bias.x : bias.y));
-        }
-      }
+      // The residual before the bias: cuBLASLt's order, and so its bits.
       if constexpr (adds) {
         uint4(&loaded)[Chunk<Y>::kLaneRows] = loaded_[c % kAhead];
 #pragma unroll
@@ -284,6 +276,15 @@ class TileEpilogue {
         AddBox<Y>(box, values, warp.lane);
         if (c + kAhead < kChunks) residual_.Load(c + kAhead, loaded);
         __syncwarp();
+      }
+#pragma unroll
+      for (int b = 0; b < Chunk<Y>::kBlocks; ++b) {
+        const float2 bias = bias_.Pair(c * Chunk<Y>::kBlocks + b, warp.lane);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          values[4 * b + i] =
+              Activate<epilogue>(values[4 * b + i] + (i % 2 == 0 ? bias.x : bias.y));
+        }
       }
       WriteBox<Y>(values, box, warp.lane);
       __syncwarp();

@@ -8,6 +8,10 @@
 //   y        [m][n]  row stride ldy            model type or fp32
 // Accumulation and epilogue are fp32 (see LinearContext for the one place where y is rounded twice).
 //
+// Batch invariance: the bits of a row do not depend on m, so an image is encoded to the same bits alone and in any
+// company. Every product that is used accumulates k in ascending order in one fp32 accumulator, never split;
+// measuring passes over those whose result differs in a bit from our own kernel's.
+//
 // With a second operand x2 [m][k2] the product runs over [x, x2] as if they were concatenated along k;
 // weight is then [n][k + k2]: the projector reads [CLIP, SAM] so, without a copy. Rows of x may also
 // come in groups with a gap between them: row r lies at

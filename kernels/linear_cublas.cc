@@ -123,9 +123,8 @@ Status FindAlgorithms(cublasLtHandle_t handle, Product& product, size_t workspac
   };
   const auto workspace = static_cast<uint64_t>(workspace_bytes);
   CUBLAS_RETURN(set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace));
-  // Split sums only as fp32 partial sums added in a fixed order.
-  const auto reductions = static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE) |
-                          static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
+  // No sum is split: where it would be depends on m, and so would a row's bits.
+  const auto reductions = static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE);
   CUBLAS_RETURN(set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions));
   for (const auto attribute :
        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,

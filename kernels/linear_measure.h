@@ -34,9 +34,9 @@ struct Measured {
   float milliseconds = 0;
 };
 
-// The fastest of `products` at `shape`; products whose launch fails are passed over. Waits for the
-// device. kResourceExhausted if the memory to run in is not there.
+// The fastest of those `products` whose result has the same bits as `reference`'s, one of them; products whose
+// launch fails are passed over. Waits for the device. kResourceExhausted if the memory to run in is not there.
 Status MeasureProducts(const LinearShape& shape, const LinearProducts& products,
-                       MeasureScratch& scratch, Measured* best);
+                       const LinearProduct& reference, MeasureScratch& scratch, Measured* best);
 
 }  // namespace deepencoder::kernels
