@@ -19,7 +19,6 @@
 namespace deepencoder {
 namespace {
 
-using testing::AllOf;
 using testing::HasSubstr;
 
 // A checkpoint of one block and one layer whose values are zero, to be spoilt before it is opened.
@@ -44,7 +43,7 @@ class CheckpointTest : public testing::Test {
   }
   std::string File() const { return folder_.File("model.safetensors"); }
 
-  void ExpectInvalid(const absl::Status& status, std::vector<std::string> parts) {
+  void ExpectInvalid(const absl::Status& status, const std::vector<std::string>& parts) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
     for (const std::string& part : parts) {
       EXPECT_THAT(std::string(status.message()), HasSubstr(part));

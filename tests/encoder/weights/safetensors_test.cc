@@ -237,6 +237,7 @@ TEST_F(SafetensorsTest, OpensOnlyRegularFiles) {
 
 TEST_F(SafetensorsTest, HoldsThousandsOfTensors) {
   std::vector<TestTensor> tensors;
+  tensors.reserve(5000);
   for (int i = 0; i < 5000; ++i) {
     tensors.push_back({"model.layers." + std::to_string(i) + ".weight", "BF16", {16, i % 7 + 1}});
   }

@@ -14,8 +14,6 @@
 namespace deepencoder {
 namespace {
 
-using testing::ElementsAre;
-
 uint64_t HashOfFile(const std::string& path) {
   Fnv1a64 hash;
   hash.Add(ReadFile(path));
