@@ -1,13 +1,15 @@
-// Attention of bf16 on AMX tiles: 16 rows of 64 bytes, products of 16 x 32 by 32 x 16 bf16 into floats.
+// Attention of bf16 on AMX tiles: 16 rows of 64 bytes, products of 16 x 32 by 32 x 16 bf16 into
+// floats.
 //
 //   rel  [q][2L-1]  = Q Rh^T, Q Rw^T              once a query tile; read back skewed
 //   S    [q][keys]  = Q K^T                       a key tile: a few whole rows of the key grid
 //   P    (bf16)     = 2^(S * log2(e)/8 + rel_h + rel_w - reference)     rel already times log2(e)
 //   O    [q][64]   += P V
 //
-// The reference of a query is its largest score so far only to within 2^kSlack: it moves, and O is scaled,
-// when a key tile brings a score so much larger; floats and bf16 have the range to spare. So the usual key
-// tile costs one pass over its scores. Rows of the key grid are padded to 16 keys, whose bias is kDead.
+// The reference of a query is its largest score of the first key tile. Later scores may exceed it,
+// by so much that a tile's probabilities add up to kMostSum: floats and bf16 have the range to
+// spare. Only then does it move, and O is scaled. So a key tile costs one pass over its scores.
+// Rows of the key grid are padded to 16 keys, whose bias is kDead.
 #include <immintrin.h>
 
 #include "encoder/cpu/kernels.h"
@@ -26,8 +28,8 @@ constexpr int kTileBytes = 1024;
 constexpr int kTileElements = 512;  // bf16
 constexpr float kLog2E = 1.44269504088896341f;
 constexpr float kScale = 0.125f * kLog2E;
-constexpr float kDead = -1e30f;  // finite: no inf - inf
-constexpr float kSlack = 40.0f;  // 2^40 times the largest sum of 6400 terms is far from overflow
+constexpr float kDead = -1e30f;      // finite: no inf - inf
+constexpr float kMostSum = 0x1p40f;  // of a key tile's probabilities before their reference moves
 
 constexpr int RoundUp(int value, int multiple) {
   return (value + multiple - 1) / multiple * multiple;
@@ -35,25 +37,33 @@ constexpr int RoundUp(int value, int multiple) {
 
 // ---------------------------------------------------------------- layout
 
-int Stride(const AttentionShape& shape) {
-  return RoundUp(shape.columns, shape.rows == 1 ? kBlock : kTile);
+struct Layout {
+  int stride;     // keys of a grid row, padded to whole registers
+  int tile_rows;  // grid rows a key tile
+  int grid_keys;  // keys of a tile that have a place in a grid row or its padding
+  int tile_keys;  // with the padding at the tile's end: whole blocks
+  int tiles;
+};
+
+// A tile's rows divide the grid and fill whole blocks of 32 keys where any number of them does.
+Layout LayoutOf(const AttentionShape& shape) {
+  const int stride = RoundUp(shape.columns, shape.rows == 1 ? kBlock : kTile);
+  int tile_rows = stride % kBlock == 0 ? 1 : shape.rows;
+  for (int rows = shape.rows; rows > 1; --rows) {
+    const int keys = rows * stride;
+    if (shape.rows % rows == 0 && keys <= kMaxTileKeys && keys % kBlock == 0) {
+      tile_rows = rows;
+      break;
+    }
+  }
+  const int grid_keys = tile_rows * stride;
+  return {stride, tile_rows, grid_keys, RoundUp(grid_keys, kBlock), shape.rows / tile_rows};
 }
 
-// Grid rows a key tile: they divide the grid and fill whole blocks of 32 keys where any number does.
-int TileGridRows(const AttentionShape& shape) {
-  const int stride = Stride(shape);
-  for (int rows = shape.rows; rows > 1; --rows) {
-    if (shape.rows % rows == 0 && rows * stride <= kMaxTileKeys && rows * stride % kBlock == 0)
-      return rows;
-  }
-  return stride % kBlock == 0 ? 1 : shape.rows;
-}
-// Keys of a tile that have a place in the grid, padding of its rows included, and with the padding at the end.
-int GridKeys(const AttentionShape& shape) { return TileGridRows(shape) * Stride(shape); }
-int TileKeys(const AttentionShape& shape) { return RoundUp(GridKeys(shape), kBlock); }
-int KeyTiles(const AttentionShape& shape) { return shape.rows / TileGridRows(shape); }
+int KeyTiles(const AttentionShape& shape) { return LayoutOf(shape).tiles; }
 size_t PackedBytes(const AttentionShape& shape) {
-  return size_t{2} * KeyTiles(shape) * TileKeys(shape) * kHead * sizeof(Bf16);
+  const Layout layout = LayoutOf(shape);
+  return size_t{2} * layout.tiles * layout.tile_keys * kHead * sizeof(Bf16);
 }
 int RelPosRows(int length) { return RoundUp(2 * length - 1, kBlock); }
 size_t RelPosBytes(int length) {
@@ -74,7 +84,7 @@ struct Scratch {
 };
 
 // Null memory: only to learn the bytes.
-Scratch LayOut(const AttentionShape& shape, void* memory) {
+Scratch LayOut(const AttentionShape& shape, const Layout& layout, void* memory) {
   auto* const base = static_cast<char*>(memory);
   size_t used = 0;
   const auto take = [base, &used](size_t bytes) -> void* {
@@ -83,13 +93,13 @@ Scratch LayOut(const AttentionShape& shape, void* memory) {
     return taken;
   };
   const size_t rel = shape.relative ? static_cast<size_t>(kQueryTile) * RelPosRows(shape.rows) : 0;
-  const size_t keys = TileKeys(shape);
+  const size_t keys = layout.tile_keys;
   Scratch s = {};
   s.q = static_cast<Bf16*>(take(kQueryTile * kHead * sizeof(Bf16)));
   s.rel_h = static_cast<float*>(take(rel * sizeof(float)));
   s.rel_w = static_cast<float*>(take(rel * sizeof(float)));
   s.bias =
-      static_cast<float*>(take(static_cast<size_t>(kQueryTile) * Stride(shape) * sizeof(float)));
+      static_cast<float*>(take(static_cast<size_t>(kQueryTile) * layout.stride * sizeof(float)));
   s.scores = static_cast<float*>(take(kBlock * keys * sizeof(float)));
   s.p = static_cast<Bf16*>(take(kBlock * keys * sizeof(Bf16)));
   s.out = static_cast<float*>(take(kQueryTile * kHead * sizeof(float)));
@@ -98,27 +108,53 @@ Scratch LayOut(const AttentionShape& shape, void* memory) {
   s.bytes = used;
   return s;
 }
-size_t ScratchBytes(const AttentionShape& shape) { return LayOut(shape, nullptr).bytes; }
+size_t ScratchBytes(const AttentionShape& shape) {
+  return LayOut(shape, LayoutOf(shape), nullptr).bytes;
+}
 
 // ---------------------------------------------------------------- packing
 
-// 16 rows of 64 values become the two tiles (values 0..31, 32..63) of a right side whose columns they
-// are: tile[pair][row] = values 2*pair, 2*pair + 1 of the row. Null rows are zeros.
-void PackColumns(const Bf16* const rows[kTile], Bf16* first, Bf16* second) {
-  const __m512i places =
-      _mm512_mullo_epi32(_mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0),
-                         _mm512_set1_epi32(16));
-  for (int r = 0; r < kTile; ++r) {
-    const __m512i low = rows[r] != nullptr ? _mm512_loadu_si512(rows[r]) : _mm512_setzero_si512();
-    const __m512i high =
-        rows[r] != nullptr ? _mm512_loadu_si512(rows[r] + 32) : _mm512_setzero_si512();
-    _mm512_i32scatter_epi32(first + 2 * r, places, low, 4);
-    _mm512_i32scatter_epi32(second + 2 * r, places, high, 4);
+// to[i][j] = from[j][i] of 32-bit values.
+void Transpose(const __m512i from[kTile], Bf16* to) {
+  __m512i a[kTile], b[kTile];
+  for (int i = 0; i < kTile;
+       i += 2) {  // pairs of rows: a quarter register holds two columns of two
+    a[i] = _mm512_unpacklo_epi32(from[i], from[i + 1]);
+    a[i + 1] = _mm512_unpackhi_epi32(from[i], from[i + 1]);
+  }
+  for (int i = 0; i < kTile; i += 4) {  // fours: b[i + c], quarter q: column 4q + c of rows i..i+3
+    b[i] = _mm512_unpacklo_epi64(a[i], a[i + 2]);
+    b[i + 1] = _mm512_unpackhi_epi64(a[i], a[i + 2]);
+    b[i + 2] = _mm512_unpacklo_epi64(a[i + 1], a[i + 3]);
+    b[i + 3] = _mm512_unpackhi_epi64(a[i + 1], a[i + 3]);
+  }
+  for (int c = 0; c < 4; ++c) {  // and the quarters of four such registers
+    const __m512i low_even = _mm512_shuffle_i32x4(b[c], b[4 + c], 0x88);  // quarters 0, 2
+    const __m512i low_odd = _mm512_shuffle_i32x4(b[c], b[4 + c], 0xDD);   // quarters 1, 3
+    const __m512i high_even = _mm512_shuffle_i32x4(b[8 + c], b[12 + c], 0x88);
+    const __m512i high_odd = _mm512_shuffle_i32x4(b[8 + c], b[12 + c], 0xDD);
+    _mm512_storeu_si512(to + (0 + c) * 32, _mm512_shuffle_i32x4(low_even, high_even, 0x88));
+    _mm512_storeu_si512(to + (4 + c) * 32, _mm512_shuffle_i32x4(low_odd, high_odd, 0x88));
+    _mm512_storeu_si512(to + (8 + c) * 32, _mm512_shuffle_i32x4(low_even, high_even, 0xDD));
+    _mm512_storeu_si512(to + (12 + c) * 32, _mm512_shuffle_i32x4(low_odd, high_odd, 0xDD));
   }
 }
 
-// Two rows of 64 values become one row of each of the four tiles (columns 0..15, ...) of a right side whose
-// rows they are: tile[pair][column] = the column's value in both rows.
+// 16 rows of 64 values become the two tiles (values 0..31, 32..63) of a right side whose columns
+// they are: tile[pair][row] = values 2*pair, 2*pair + 1 of the row. Null rows are zeros.
+void PackColumns(const Bf16* const rows[kTile], Bf16* first, Bf16* second) {
+  __m512i values[kTile];
+  for (int half = 0; half < 2; ++half) {
+    for (int r = 0; r < kTile; ++r) {
+      values[r] =
+          rows[r] != nullptr ? _mm512_loadu_si512(rows[r] + 32 * half) : _mm512_setzero_si512();
+    }
+    Transpose(values, half == 0 ? first : second);
+  }
+}
+
+// Two rows of 64 values become one row of each of the four tiles (columns 0..15, ...) of a right
+// side whose rows they are: tile[pair][column] = the column's value in both rows.
 void PackRowPair(const Bf16* even, const Bf16* odd, Bf16* tiles) {
   for (int half = 0; half < 2; ++half) {
     const __m512i a =
@@ -135,20 +171,21 @@ void PackRowPair(const Bf16* even, const Bf16* odd, Bf16* tiles) {
   }
 }
 
-// Keys: a block of 32 is four tiles, [values 0..31, 32..63][keys 0..15, 16..31]. Values: a block of 32 keys
-// is four tiles of 16 columns.
+// Keys: a block of 32 is four tiles, [values 0..31, 32..63][keys 0..15, 16..31]. Values: a block of
+// 32 keys is four tiles of 16 columns.
 void PackKeyTile(const AttentionShape& shape, const void* const* qkv, int head, int tile,
                  void* packed) {
-  const int keys = TileKeys(shape), stride = Stride(shape), rows = TileGridRows(shape);
-  const int grid_keys = GridKeys(shape);
+  const Layout layout = LayoutOf(shape);
+  const int keys = layout.tile_keys;
   Bf16* k = static_cast<Bf16*>(packed) + size_t{2} * tile * keys * kHead;
   Bf16* v = k + static_cast<size_t>(keys) * kHead;
   for (int first = 0; first < keys; first += kTile) {
     const Bf16* key_rows[kTile];
     const Bf16* value_rows[kTile];
     for (int i = 0; i < kTile; ++i) {
-      const int key = first + i, y = tile * rows + key / stride, x = key % stride;
-      const bool live = key < grid_keys && x < shape.columns;
+      const int key = first + i;
+      const int y = tile * layout.tile_rows + key / layout.stride, x = key % layout.stride;
+      const bool live = key < layout.grid_keys && x < shape.columns;
       const Bf16* row =
           live ? static_cast<const Bf16*>(qkv[y * shape.columns + x]) + head * kHead : nullptr;
       key_rows[i] = live ? row + shape.width : nullptr;
@@ -258,58 +295,69 @@ void AddWeightedValues(const Bf16* p, const Bf16* v, int keys, float* out) {
 
 // 2^x to 2.6e-6, a thousandth of what rounding to bf16 costs; 0 for kDead.
 [[gnu::always_inline]] inline __m512 Exp2(__m512 x) {
-  const __m512 n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-  const __m512 f = _mm512_sub_ps(x, n);
-  // Least relative error of the fourth degree on |f| <= 1/2.
-  __m512 p = _mm512_set1_ps(9.5701e-3f);
-  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(5.591786e-2f));
-  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.24024745f));
-  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.69312181f));
-  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.99999926f));
-  return _mm512_scalef_ps(p, n);
+  const __m512 f = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);  // x - floor(x)
+  // Least relative error of the fourth degree on [0, 1].
+  __m512 p = _mm512_set1_ps(0.0135341677f);
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.0520114609f));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.241442757f));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.693003835f));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.00000259f));
+  return _mm512_scalef_ps(p, x);  // times 2^floor(x)
 }
 
+// What is added to the scores of one query.
 struct RowBias {
-  const float* columns;  // [Stride]
-  const float* rows;     // [TileGridRows], or null: zeros
+  const float* columns;  // [stride], times log2(e)
+  const float* rows;     // [tile_rows], or null: zeros
+  float row(int y) const { return rows != nullptr ? rows[y] * kLog2E : 0.0f; }
 };
 
-[[gnu::always_inline]] inline __m512 Exponent(const float* scores, const float* column_bias,
-                                              __m512 row_bias) {
-  return _mm512_fmadd_ps(_mm512_loadu_ps(scores), _mm512_set1_ps(kScale),
-                         _mm512_add_ps(_mm512_loadu_ps(column_bias), row_bias));
+// Calls visit(at, x) for every register of scores of one query: x = their exponents of 2, less
+// `reference`. With kVectors > 0, the registers of a grid row, the columns' biases stay in
+// registers.
+template <int kVectors, class Visit>
+[[gnu::always_inline]] inline void ForExponents(const float* scores, const RowBias& bias, int rows,
+                                                int stride, float reference, const Visit& visit) {
+  const __m512 scale = _mm512_set1_ps(kScale);
+  __m512 columns[kVectors + (kVectors == 0)];  // of one at least: C++ has no empty arrays
+  for (int v = 0; v < kVectors; ++v) columns[v] = _mm512_loadu_ps(bias.columns + v * kTile);
+  const int vectors = kVectors > 0 ? kVectors : stride / kTile;
+  for (int y = 0; y < rows; ++y) {
+    const __m512 row_bias = _mm512_set1_ps(bias.row(y) - reference);
+    const int start = y * vectors * kTile;
+#pragma GCC unroll 5
+    for (int v = 0; v < vectors; ++v) {
+      __m512 column;
+      if constexpr (kVectors > 0) {
+        column = columns[v];
+      } else {
+        column = _mm512_loadu_ps(bias.columns + v * kTile);
+      }
+      const int at = start + v * kTile;
+      visit(at,
+            _mm512_fmadd_ps(_mm512_loadu_ps(scores + at), scale, _mm512_add_ps(column, row_bias)));
+    }
+  }
 }
 
 float LargestExponent(const float* scores, const RowBias& bias, int rows, int stride) {
   __m512 largest = _mm512_set1_ps(kDead);
-  for (int y = 0; y < rows; ++y) {
-    const __m512 row_bias = _mm512_set1_ps(bias.rows != nullptr ? bias.rows[y] : 0.0f);
-    for (int x = 0; x < stride; x += kTile) {
-      largest =
-          _mm512_max_ps(largest, Exponent(scores + y * stride + x, bias.columns + x, row_bias));
-    }
-  }
+  ForExponents<0>(scores, bias, rows, stride, 0.0f,
+                  [&](int, __m512 x) { largest = _mm512_max_ps(largest, x); });
   return _mm512_reduce_max_ps(largest);
 }
 
-// Writes 2^(exponent - reference) and adds up; returns the largest exponent - reference.
+// p = 2^(exponent - reference); returns the sum.
+template <int kVectors>
 float Exponentiate(const float* scores, const RowBias& bias, int rows, int stride, float reference,
-                   Bf16* p, float* sum) {
-  __m512 largest = _mm512_set1_ps(kDead), total = _mm512_setzero_ps();
-  for (int y = 0; y < rows; ++y) {
-    const __m512 row_bias =
-        _mm512_set1_ps((bias.rows != nullptr ? bias.rows[y] : 0.0f) - reference);
-    for (int x = 0; x < stride; x += kTile) {
-      const int at = y * stride + x;
-      const __m512 exponent = Exponent(scores + at, bias.columns + x, row_bias);
-      const __m512 value = Exp2(exponent);
-      largest = _mm512_max_ps(largest, exponent);
-      total = _mm512_add_ps(total, value);
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + at), (__m256i)_mm512_cvtneps_pbh(value));
-    }
-  }
-  *sum = _mm512_reduce_add_ps(total);
-  return _mm512_reduce_max_ps(largest);
+                   Bf16* p) {
+  __m512 total = _mm512_setzero_ps();
+  ForExponents<kVectors>(scores, bias, rows, stride, reference, [&](int at, __m512 x) {
+    const __m512 value = Exp2(x);
+    total = _mm512_add_ps(total, value);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + at), (__m256i)_mm512_cvtneps_pbh(value));
+  });
+  return _mm512_reduce_add_ps(total);
 }
 
 void ScaleRow(float* row, float factor) {
@@ -320,10 +368,10 @@ void ScaleRow(float* row, float factor) {
 }
 
 // Probabilities of the 32 queries from `first` for one key tile.
-void OnlineSoftmax(const AttentionShape& shape, const QueryTile& queries, int first, int tile,
-                   const Scratch& s) {
-  const int stride = Stride(shape), rows = TileGridRows(shape), keys = TileKeys(shape);
-  const int rel_rows = RelPosRows(shape.rows);
+template <int kVectors>
+void OnlineSoftmax(const AttentionShape& shape, const Layout& layout, const QueryTile& queries,
+                   int first, int tile, const Scratch& s) {
+  const int stride = layout.stride, rows = layout.tile_rows, rel_rows = RelPosRows(shape.rows);
   const int end = queries.count - first < kBlock ? queries.count - first : kBlock;
   for (int i = 0; i < end; ++i) {
     const int query = first + i;
@@ -332,45 +380,64 @@ void OnlineSoftmax(const AttentionShape& shape, const QueryTile& queries, int fi
       bias.rows = s.rel_h + static_cast<size_t>(query) * rel_rows +
                   (shape.rows - 1 - queries.y[query]) + tile * rows;
     }
-    const float* scores = s.scores + static_cast<size_t>(i) * keys;
-    Bf16* p = s.p + static_cast<size_t>(i) * keys;
-    if (tile == 0) s.reference[query] = LargestExponent(scores, bias, rows, stride);
-    float sum = 0.0f;
-    const float excess = Exponentiate(scores, bias, rows, stride, s.reference[query], p, &sum);
-    if (excess > kSlack) {
-      const __m512 factor = Exp2(_mm512_set1_ps(-excess));
-      s.sum[query] *= _mm512_cvtss_f32(factor);
-      ScaleRow(s.out + query * kHead, _mm512_cvtss_f32(factor));
-      s.reference[query] += excess;
-      Exponentiate(scores, bias, rows, stride, s.reference[query], p, &sum);
+    const float* scores = s.scores + static_cast<size_t>(i) * layout.tile_keys;
+    Bf16* p = s.p + static_cast<size_t>(i) * layout.tile_keys;
+    float& reference = s.reference[query];
+    if (tile == 0) reference = LargestExponent(scores, bias, rows, stride);
+    float sum = Exponentiate<kVectors>(scores, bias, rows, stride, reference, p);
+    if (sum > kMostSum) {  // also when it overflowed
+      const float largest = LargestExponent(scores, bias, rows, stride);
+      const float factor = _mm512_cvtss_f32(Exp2(_mm512_set1_ps(reference - largest)));
+      s.sum[query] *= factor;
+      ScaleRow(s.out + query * kHead, factor);
+      reference = largest;
+      sum = Exponentiate<kVectors>(scores, bias, rows, stride, reference, p);
     }
     s.sum[query] += sum;
   }
 }
 
+using SoftmaxStep = void (*)(const AttentionShape&, const Layout&, const QueryTile&, int, int,
+                             const Scratch&);
+SoftmaxStep SoftmaxFor(const Layout& layout) {
+  switch (layout.stride / kTile) {
+    case 1:
+      return OnlineSoftmax<1>;
+    case 2:
+      return OnlineSoftmax<2>;
+    case 3:
+      return OnlineSoftmax<3>;
+    case 4:
+      return OnlineSoftmax<4>;
+    case 5:
+      return OnlineSoftmax<5>;
+    default:
+      return OnlineSoftmax<0>;
+  }
+}
+
 // ---------------------------------------------------------------- one tile of queries
 
-// rel_h and rel_w of every query, times log2(e), and the bias of each key column.
-void RelativePositions(const AttentionShape& shape, const QueryTile& queries,
+// rel_h and rel_w of every query, and the bias of each key column.
+void RelativePositions(const AttentionShape& shape, const Layout& layout, const QueryTile& queries,
                        const RelPosPair& tables, const Scratch& s) {
-  const int stride = Stride(shape), columns = RelPosRows(shape.rows);
-  if (shape.relative) {
-    for (int first = 0; first < queries.count; first += kBlock) {
-      const size_t row = static_cast<size_t>(first) * columns;
-      TimesColumns(s.q + first * kHead, static_cast<const Bf16*>(tables.h), columns, s.rel_h + row,
-                   columns);
-      TimesColumns(s.q + first * kHead, static_cast<const Bf16*>(tables.w), columns, s.rel_w + row,
-                   columns);
-    }
+  const int columns = RelPosRows(shape.rows);
+  for (int first = 0; shape.relative && first < queries.count; first += kBlock) {
+    const Bf16* q = s.q + first * kHead;
+    const size_t row = static_cast<size_t>(first) * columns;
+    TimesColumns(q, static_cast<const Bf16*>(tables.h), columns, s.rel_h + row, columns);
+    TimesColumns(q, static_cast<const Bf16*>(tables.w), columns, s.rel_w + row, columns);
   }
   for (int i = 0; i < queries.count; ++i) {
-    float* bias = s.bias + static_cast<size_t>(i) * stride;
-    const size_t row = static_cast<size_t>(i) * columns;
-    for (int x = 0; x < stride; ++x) bias[x] = x < shape.columns ? 0.0f : kDead;
-    if (!shape.relative) continue;
-    const float* rel_w = s.rel_w + row + (shape.columns - 1 - queries.x[i]);
-    for (int x = 0; x < shape.columns; ++x) bias[x] = rel_w[x] * kLog2E;
-    for (int j = 0; j < columns; ++j) s.rel_h[row + j] *= kLog2E;
+    float* bias = s.bias + static_cast<size_t>(i) * layout.stride;
+    if (shape.relative) {
+      const float* rel_w =
+          s.rel_w + static_cast<size_t>(i) * columns + (shape.columns - 1 - queries.x[i]);
+      for (int x = 0; x < shape.columns; ++x) bias[x] = rel_w[x] * kLog2E;
+    } else {
+      for (int x = 0; x < shape.columns; ++x) bias[x] = 0.0f;
+    }
+    for (int x = shape.columns; x < layout.stride; ++x) bias[x] = kDead;
   }
 }
 
@@ -382,28 +449,31 @@ void StoreRow(const float* row, float factor, Bf16* out) {
   }
 }
 
-void Attend(const AttentionShape& shape, int head, const QueryTile& queries, const void* packed,
-            const RelPosPair& tables, void* scratch) {
+[[gnu::nonnull]] void Attend(const AttentionShape& shape, int head, const QueryTile& queries,
+                             const void* packed, const RelPosPair& tables, void* scratch) {
   const TileConfig config;
   _tile_loadconfig(&config);
-  const Scratch s = LayOut(shape, scratch);
-  const int keys = TileKeys(shape);
-  __builtin_memset(s.q, 0, kQueryTile * kHead * sizeof(Bf16));
+  const Layout layout = LayoutOf(shape);
+  const Scratch s = LayOut(shape, layout, scratch);
+  const SoftmaxStep softmax = SoftmaxFor(layout);
+  const int keys = layout.tile_keys;
+  // Rows of no query may hold anything: they mix with no other. Keys of no place must be 0.
   __builtin_memset(s.out, 0, kQueryTile * kHead * sizeof(float));
   __builtin_memset(s.sum, 0, kQueryTile * sizeof(float));
-  __builtin_memset(s.p, 0,
-                   static_cast<size_t>(kBlock) * keys * sizeof(Bf16));  // rows and keys of no query
+  if (layout.grid_keys < keys) {
+    __builtin_memset(s.p, 0, static_cast<size_t>(kBlock) * keys * sizeof(Bf16));
+  }
   for (int i = 0; i < queries.count; ++i) {
     __builtin_memcpy(s.q + i * kHead, static_cast<const Bf16*>(queries.qkv[i]) + head * kHead,
                      kHead * sizeof(Bf16));
   }
-  RelativePositions(shape, queries, tables, s);
-  for (int tile = 0; tile < KeyTiles(shape); ++tile) {
+  RelativePositions(shape, layout, queries, tables, s);
+  for (int tile = 0; tile < layout.tiles; ++tile) {
     const Bf16* k = static_cast<const Bf16*>(packed) + size_t{2} * tile * keys * kHead;
     const Bf16* v = k + static_cast<size_t>(keys) * kHead;
     for (int first = 0; first < queries.count; first += kBlock) {
       TimesColumns(s.q + first * kHead, k, keys, s.scores, keys);
-      OnlineSoftmax(shape, queries, first, tile, s);
+      softmax(shape, layout, queries, first, tile, s);
       AddWeightedValues(s.p, v, keys, s.out + first * kHead);
     }
   }

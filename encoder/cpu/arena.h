@@ -6,8 +6,9 @@
 
 namespace deepencoder::cpu {
 
-// Zeroed memory from the kernel in chunks of at least kChunk bytes, in huge pages where it grants them:
-// weights and activations are streamed, and 4 KiB pages would cost a page walk every 4 KiB. Not thread-safe.
+// Zeroed memory from the kernel in chunks of at least kChunk bytes, in huge pages where it grants
+// them: weights and activations are streamed, and 4 KiB pages would cost a page walk every 4 KiB.
+// Not thread-safe.
 class Arena {
  public:
   Arena() = default;

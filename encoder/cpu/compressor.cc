@@ -60,8 +60,8 @@ void Compressor::Run(const Compute& compute, int side, float* features,
                      Workspace& workspace) const {
   const int grid = GridOf(side), tokens = grid * grid;
   const size_t element = SizeOf(compute.type);
-  // Three buffers take turns: patches in `wide`; sums of 256 floats a token in `narrow`, which has room for
-  // 768 halves; tokens of the compute type in `residual`, once neck.0 has read it.
+  // Three buffers take turns: patches in `wide`; sums of 256 floats a token in `narrow`, which has
+  // room for 768 halves; tokens of the compute type in `residual`, once neck.0 has read it.
   auto* sums = reinterpret_cast<float*>(workspace.narrow);
   auto* normed = reinterpret_cast<std::byte*>(workspace.residual);
 

@@ -1,4 +1,5 @@
-// SAM's neck and the two strided convolutions after it: tokens [grid*grid][768] -> [c*c][1024], c = grid/4.
+// SAM's neck and the two strided convolutions after it: tokens [grid*grid][768] -> [c*c][1024], c =
+// grid/4.
 #pragma once
 
 #include <span>

@@ -6,8 +6,8 @@
 
 namespace deepencoder::cpu {
 
-// Instruction sets the vector kernels are compiled for, in ascending order of speed. kBaseline is whatever
-// the compiler targets by default (SSE2 on x86-64) and runs everywhere.
+// Instruction sets the vector kernels are compiled for, in ascending order of speed. kBaseline is
+// whatever the compiler targets by default (SSE2 on x86-64) and runs everywhere.
 enum class Isa { kBaseline, kAvx2, kAvx512 };
 
 struct CpuFeatures {
@@ -18,8 +18,8 @@ struct CpuFeatures {
   Isa best() const { return isas.back(); }
 };
 
-// Asks the kernel for the AMX tile state as a side effect, which covers every thread of the process that
-// is started afterwards, and the caller. Thread-safe.
+// Asks the kernel for the AMX tile state as a side effect, which covers every thread of the process
+// that is started afterwards, and the caller. Thread-safe.
 const CpuFeatures& Cpu();
 
 }  // namespace deepencoder::cpu

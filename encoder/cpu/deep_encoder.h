@@ -24,16 +24,17 @@ namespace deepencoder::cpu {
 // Weights, packed. Immutable; used by any number of threads, each with a workspace of its own.
 class DeepEncoder {
  public:
-  // `checkpoint` is read during the call only. The threads in force (ThreadScope) must number what Encode
-  // is called with. Throws dnnl::error and std::bad_alloc.
+  // `checkpoint` is read during the call only. The threads in force (ThreadScope) must number what
+  // Encode is called with. Throws dnnl::error and std::bad_alloc.
   DeepEncoder(const Checkpoint& checkpoint, const Compute& compute, std::span<const int> sides);
 
   // For calls of Encode with `threads` threads in force. Throws std::bad_alloc.
   Workspace NewWorkspace(int threads) const;
 
-  // Encodes views ([side][side][3] each) and hands out the rows of each in order, [c*c][1280], valid during
-  // the call. The rows of a view are the same to the bit whatever else is encoded. Throws dnnl::error.
-  // Afterwards the workspace holds the stages' results of the last group of kViewsTogether.
+  // Encodes views ([side][side][3] each) and hands out the rows of each in order, [c*c][1280],
+  // valid during the call. The rows of a view are the same to the bit whatever else is encoded.
+  // Throws dnnl::error. Afterwards the workspace holds the stages' results of the last group of
+  // kViewsTogether.
   using Sink = std::function<void(size_t view, const float* tokens)>;
   void Encode(int side, std::span<const uint8_t* const> views, Workspace& workspace,
               const Sink& sink) const;

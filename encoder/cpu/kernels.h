@@ -1,17 +1,18 @@
 // The hand-written kernels: plain functions of plain pointers, one table for each instruction set.
 //
-// vector_layer_norm.cc and vector_attention.cc are compiled once for each Isa, amx_attention.cc for AMX.
-// Those files, and this header, include no C++ library: an inline function of it compiled there could be
-// the copy that the linker keeps for the whole program, and would fault on a lesser CPU.
+// vector_layer_norm.cc and vector_attention.cc are compiled once for each Isa, amx_attention.cc for
+// AMX. Those files, and this header, include no C++ library: an inline function of it compiled
+// there could be the copy that the linker keeps for the whole program, and would fault on a lesser
+// CPU.
 #pragma once
 
 #include <stddef.h>  // NOLINT(modernize-deprecated-headers): no C++ library here, see above
 
 namespace deepencoder::cpu {
 
-// out[r][:] = (x - mean) / sqrt(variance + eps) * weight + bias over each row of `width` (a multiple of 16)
-// elements, variance being the biased one. `out` holds floats, or bf16 if `to_bf16`; floats may be
-// written in place.
+// out[r][:] = (x - mean) / sqrt(variance + eps) * weight + bias over each row of `width` (a
+// multiple of 16) elements, variance being the biased one. `out` holds floats, or bf16 if
+// `to_bf16`; floats may be written in place.
 struct LayerNormArgs {
   const float* x;       // [rows][width]
   const float* weight;  // [width]
@@ -48,11 +49,13 @@ struct QueryTile {
   const short* x;
 };
 
-// Attention of one head with the online softmax: scores exist for one tile of queries and one tile of keys
-// (a few rows of the grid) at a time. Elements are floats or bf16; scores, softmax and sums are floats.
+// Attention of one head with the online softmax: scores exist for one tile of queries and one tile
+// of keys (a few rows of the grid) at a time. Elements are floats or bf16; scores, softmax and sums
+// are floats.
 struct AttentionKernel {
   int query_tile;
-  // Keys and values of a head are packed a key tile at a time into packed_bytes bytes, 64-byte aligned.
+  // Keys and values of a head are packed a key tile at a time into packed_bytes bytes, 64-byte
+  // aligned.
   int (*key_tiles)(const AttentionShape& shape);
   size_t (*packed_bytes)(const AttentionShape& shape);
   // `qkv` has a row for every key, grid row by grid row. Tiles may be packed concurrently.

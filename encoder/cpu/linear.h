@@ -37,13 +37,13 @@ struct LinearRunner {
 };
 
 // Weights in oneDNN's blocked layout, and a product for each number of rows that will be asked for.
-// Immutable, shared by slots. The result of a row depends on `rows`, so equal views must be given in equal
-// numbers of rows to give equal bits.
+// Immutable, shared by slots. The result of a row depends on `rows`, so equal views must be given
+// in equal numbers of rows to give equal bits.
 class Linear {
  public:
   Linear() = default;
-  // `weights` is [width][depth]; `bias` is [width] or empty. Packs into `arena`. The number of threads in
-  // force must be the one Run is called with. Throws dnnl::error, std::bad_alloc.
+  // `weights` is [width][depth]; `bias` is [width] or empty. Packs into `arena`. The number of
+  // threads in force must be the one Run is called with. Throws dnnl::error, std::bad_alloc.
   Linear(const LinearSpec& spec, std::span<const int> rows, std::span<const float> weights,
          std::span<const float> bias, Arena& arena);
 

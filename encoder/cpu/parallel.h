@@ -1,6 +1,6 @@
-// Loops over a slot's threads. They are OpenMP's, the ones oneDNN computes with, so that a slot has one
-// group of threads and not two: the number is a setting of the calling thread, and each calling thread has
-// its own group. A slot should therefore always be called from the same thread.
+// Loops over a slot's threads. They are OpenMP's, the ones oneDNN computes with, so that a slot has
+// one group of threads and not two: the number is a setting of the calling thread, and each calling
+// thread has its own group. A slot should therefore always be called from the same thread.
 #pragma once
 
 #include <omp.h>
@@ -21,8 +21,8 @@ class ThreadScope {
   int previous_;
 };
 
-// body(task, thread) for every task in [0, tasks), in any order; thread < the scope's number of threads.
-// `body` must not throw.
+// body(task, thread) for every task in [0, tasks), in any order; thread < the scope's number of
+// threads. `body` must not throw.
 template <class Body>
 void ParallelFor(int tasks, const Body& body) {
 #pragma omp parallel for schedule(dynamic)

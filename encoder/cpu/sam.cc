@@ -14,7 +14,8 @@ namespace {
 constexpr int kChannels = 3;
 constexpr int kPatchValues = kPatchSide * kPatchSide * kChannels;
 
-// A patch in the order [ky][kx][channel] is 16 runs of 48 bytes of the picture. T holds one element.
+// A patch in the order [ky][kx][channel] is 16 runs of 48 bytes of the picture. T holds one
+// element.
 template <class T>
 void GatherPatches(int side, const uint8_t* rgb, const T* pixel_values, T* patches) {
   const int grid = GridOf(side);

@@ -1,5 +1,5 @@
-// A register of floats as wide as the instruction set this file is compiled for. Include only from files
-// that are compiled once for each set: everything has internal linkage.
+// A register of floats as wide as the instruction set this file is compiled for. Include only from
+// files that are compiled once for each set: everything has internal linkage.
 #pragma once
 
 #include "encoder/cpu/kernels.h"
@@ -8,11 +8,11 @@ namespace deepencoder::cpu::DEEPENCODER_ISA {
 namespace {
 
 #if defined(__AVX512F__)
-constexpr int kLanes = 16;
+inline constexpr int kLanes = 16;
 #elif defined(__AVX2__)
-constexpr int kLanes = 8;
+inline constexpr int kLanes = 8;
 #else
-constexpr int kLanes = 4;
+inline constexpr int kLanes = 4;
 #endif
 
 using Vec = float __attribute__((vector_size(kLanes * 4)));

@@ -1,4 +1,5 @@
-// Attention of floats. Everything is products of small matrices whose right side is packed into panels:
+// Attention of floats. Everything is products of small matrices whose right side is packed into
+// panels:
 //
 //   rel  [q][2L-1]  = Q Rh^T, Q Rw^T              once a query tile; read back skewed
 //   S    [q][keys]  = Q K^T / 8 + rel_h + rel_w   a key tile: a few whole rows of the key grid
@@ -23,22 +24,32 @@ constexpr float kDead = -1e30f;                      // finite: no inf - inf
 
 // ---------------------------------------------------------------- layout
 
-int Stride(const AttentionShape& shape) { return RoundUp(shape.columns, kLanes); }
+struct Layout {
+  int stride;     // keys of a grid row, padded to whole registers
+  int tile_rows;  // grid rows a key tile
+  int tile_keys;
+  int tiles;
+};
 
-// Grid rows a key tile: they divide the grid and fill whole panels, so that only a grid of one tile can
-// end in a narrower one.
-int TileGridRows(const AttentionShape& shape) {
-  const int stride = Stride(shape);
+// A tile's rows divide the grid and fill whole panels, so that only the panels of a grid of one
+// tile can end in a narrower one.
+Layout LayoutOf(const AttentionShape& shape) {
+  const int stride = RoundUp(shape.columns, kLanes);
+  int tile_rows = shape.rows;
   for (int rows = shape.rows; rows > 1; --rows) {
     const int keys = rows * stride;
-    if (shape.rows % rows == 0 && keys <= kMaxTileKeys && keys % kPanel == 0) return rows;
+    if (shape.rows % rows == 0 && keys <= kMaxTileKeys && keys % kPanel == 0) {
+      tile_rows = rows;
+      break;
+    }
   }
-  return shape.rows;
+  return {stride, tile_rows, tile_rows * stride, shape.rows / tile_rows};
 }
-int TileKeys(const AttentionShape& shape) { return TileGridRows(shape) * Stride(shape); }
-int KeyTiles(const AttentionShape& shape) { return shape.rows / TileGridRows(shape); }
+
+int KeyTiles(const AttentionShape& shape) { return LayoutOf(shape).tiles; }
 size_t PackedBytes(const AttentionShape& shape) {
-  return size_t{2} * KeyTiles(shape) * TileKeys(shape) * kHead * sizeof(float);
+  const Layout layout = LayoutOf(shape);
+  return size_t{2} * layout.tiles * layout.tile_keys * kHead * sizeof(float);
 }
 int RelPosRows(int length) { return RoundUp(2 * length - 1, kLanes); }
 size_t RelPosBytes(int length) {
@@ -49,8 +60,8 @@ struct Scratch {
   float* q;       // [kQueryTile][64]
   float* rel_h;   // [kQueryTile][RelPosRows]: entry L-1-yq+yk is for key row yk
   float* rel_w;   // likewise
-  float* bias;    // [Stride] of one query: rel_w of every key column, kDead on padding
-  float* scores;  // [kQueryTile][TileKeys], then probabilities
+  float* bias;    // [stride] of one query: rel_w of every key column, kDead on padding
+  float* scores;  // [kQueryTile][tile_keys], then probabilities
   float* out;     // [kQueryTile][64]
   float* max;     // [kQueryTile]
   float* sum;     // [kQueryTile]
@@ -58,7 +69,7 @@ struct Scratch {
 };
 
 // Null memory: only to learn the bytes.
-Scratch LayOut(const AttentionShape& shape, void* memory) {
+Scratch LayOut(const AttentionShape& shape, const Layout& layout, void* memory) {
   auto* const base = static_cast<float*>(memory);
   size_t used = 0;
   const auto take = [base, &used](size_t floats) {
@@ -71,20 +82,22 @@ Scratch LayOut(const AttentionShape& shape, void* memory) {
   s.q = take(size_t{kQueryTile} * kHead);
   s.rel_h = take(rel + kLanes);
   s.rel_w = take(rel + kLanes);
-  s.bias = take(Stride(shape));
-  s.scores = take(static_cast<size_t>(kQueryTile) * TileKeys(shape));
+  s.bias = take(layout.stride);
+  s.scores = take(static_cast<size_t>(kQueryTile) * layout.tile_keys);
   s.out = take(size_t{kQueryTile} * kHead);
   s.max = take(kQueryTile);
   s.sum = take(kQueryTile);
   s.bytes = used * sizeof(float);
   return s;
 }
-size_t ScratchBytes(const AttentionShape& shape) { return LayOut(shape, nullptr).bytes; }
+size_t ScratchBytes(const AttentionShape& shape) {
+  return LayOut(shape, LayoutOf(shape), nullptr).bytes;
+}
 
 // ---------------------------------------------------------------- packing
 
-// Column `column` of panels [64][width] that follow one another, `columns` in all (the last panel may be
-// narrower), becomes the row `from` of 64 values.
+// Column `column` of panels [64][width] that follow one another, `columns` in all (the last panel
+// may be narrower), becomes the row `from` of 64 values.
 void PackColumn(const float* from, int column, int columns, float* panels) {
   const int first = column / kPanel * kPanel;
   const int width = columns - first < kPanel ? columns - first : kPanel;
@@ -94,11 +107,12 @@ void PackColumn(const float* from, int column, int columns, float* panels) {
 
 void PackKeyTile(const AttentionShape& shape, const void* const* qkv, int head, int tile,
                  void* packed) {
-  const int keys = TileKeys(shape), stride = Stride(shape), rows = TileGridRows(shape);
+  const Layout layout = LayoutOf(shape);
+  const int keys = layout.tile_keys;
   float* k = static_cast<float*>(packed) + size_t{2} * tile * keys * kHead;
   float* v = k + static_cast<size_t>(keys) * kHead;
   for (int key = 0; key < keys; ++key) {
-    const int y = tile * rows + key / stride, x = key % stride;
+    const int y = tile * layout.tile_rows + key / layout.stride, x = key % layout.stride;
     const float* row =
         x < shape.columns ? static_cast<const float*>(qkv[y * shape.columns + x]) : nullptr;
     PackColumn(row != nullptr ? row + shape.width + head * kHead : nullptr, key, keys, k);
@@ -239,9 +253,9 @@ void ScaleRow(float* row, float factor) {
 }
 
 // Turns the scores of one key tile into probabilities relative to the largest score so far.
-void OnlineSoftmax(const AttentionShape& shape, const QueryTile& queries, int tile,
-                   const Scratch& s) {
-  const int stride = Stride(shape), rows = TileGridRows(shape), keys = rows * stride;
+void OnlineSoftmax(const AttentionShape& shape, const Layout& layout, const QueryTile& queries,
+                   int tile, const Scratch& s) {
+  const int stride = layout.stride, rows = layout.tile_rows, keys = layout.tile_keys;
   const int rel_rows = RelPosRows(shape.rows);
   for (int i = 0; i < queries.count; ++i) {
     const float* rel_h = nullptr;
@@ -272,10 +286,11 @@ void OnlineSoftmax(const AttentionShape& shape, const QueryTile& queries, int ti
 
 // ---------------------------------------------------------------- one tile of queries
 
-void Attend(const AttentionShape& shape, int head, const QueryTile& queries, const void* packed,
-            const RelPosPair& tables, void* scratch) {
-  const Scratch s = LayOut(shape, scratch);
-  const int rows = RoundUp(queries.count, kTileRows), keys = TileKeys(shape);
+[[gnu::nonnull]] void Attend(const AttentionShape& shape, int head, const QueryTile& queries,
+                             const void* packed, const RelPosPair& tables, void* scratch) {
+  const Layout layout = LayoutOf(shape);
+  const Scratch s = LayOut(shape, layout, scratch);
+  const int rows = RoundUp(queries.count, kTileRows), keys = layout.tile_keys;
   __builtin_memset(s.q, 0, static_cast<size_t>(rows) * kHead * sizeof(float));
   __builtin_memset(s.out, 0, static_cast<size_t>(rows) * kHead * sizeof(float));
   for (int i = 0; i < queries.count; ++i) {
@@ -289,11 +304,11 @@ void Attend(const AttentionShape& shape, int head, const QueryTile& queries, con
     TimesPanels(s.q, rows, static_cast<const float*>(tables.h), columns, s.rel_h, columns);
     TimesPanels(s.q, rows, static_cast<const float*>(tables.w), columns, s.rel_w, columns);
   }
-  for (int tile = 0; tile < KeyTiles(shape); ++tile) {
+  for (int tile = 0; tile < layout.tiles; ++tile) {
     const float* k = static_cast<const float*>(packed) + size_t{2} * tile * keys * kHead;
     const float* v = k + static_cast<size_t>(keys) * kHead;
     TimesPanels(s.q, rows, k, keys, s.scores, keys);
-    OnlineSoftmax(shape, queries, tile, s);
+    OnlineSoftmax(shape, layout, queries, tile, s);
     AddWeightedValues(s.scores, rows, v, keys, s.out);
   }
   for (int i = 0; i < queries.count; ++i) {

@@ -7,8 +7,8 @@ namespace {
 
 using HalfVec = unsigned short __attribute__((vector_size(kLanes * 2)));
 
-// Nearest even. Normalised values are finite unless the input was not: NaN keeps a mantissa bit because
-// the rounding carry of a quiet NaN never reaches the exponent from below bit 22.
+// Nearest even. Normalised values are finite unless the input was not: NaN keeps a mantissa bit
+// because the rounding carry of a quiet NaN never reaches the exponent from below bit 22.
 DEEPENCODER_INLINE void StoreBf16(unsigned short* to, Vec v) {
   const BitVec bits = (BitVec)v;
   const BitVec rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;
@@ -22,7 +22,8 @@ float Mean(const float* x, int width) {
   return Sum(sum) / static_cast<float>(width);
 }
 
-// About the mean, not E[x^2] - mean^2: rows whose variance is small against their mean would lose it.
+// About the mean, not E[x^2] - mean^2: rows whose variance is small against their mean would lose
+// it.
 float Variance(const float* x, int width, float mean) {
   Vec sum = {};
   for (int i = 0; i < width; i += kLanes) {

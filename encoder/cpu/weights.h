@@ -18,8 +18,9 @@ struct LayerNormWeights {
   const float* bias = nullptr;
 };
 
-// Reads each tensor once, packs it and tells the checkpoint to let go of its pages, so that a model in
-// memory is never there twice. Lives during loading only. Methods throw dnnl::error and std::bad_alloc.
+// Reads each tensor once, packs it and tells the checkpoint to let go of its pages, so that a model
+// in memory is never there twice. Lives during loading only. Methods throw dnnl::error and
+// std::bad_alloc.
 class WeightLoader {
  public:
   // `compute` is the type of products. The others outlive the loader.
@@ -40,7 +41,8 @@ class WeightLoader {
 
   // `prefix`.weight and `prefix`.bias
   LayerNormWeights LayerNorm(const std::string& prefix);
-  // `prefix`.weight and, if `bias`, `prefix`.bias; `rows` as for Linear. The spec's input is set here.
+  // `prefix`.weight and, if `bias`, `prefix`.bias; `rows` as for Linear. The spec's input is set
+  // here.
   Linear LinearOf(const std::string& prefix, bool bias, LinearSpec spec, std::span<const int> rows);
   // A convolution [out][in][k][k] as a product over patches in the order [ky][kx][in].
   Linear Convolution(const std::string& prefix, bool bias, int in, int kernel, LinearSpec spec,

@@ -10,8 +10,8 @@
 
 namespace deepencoder::cpu {
 
-// Views that pass through CLIP together, layer by layer, so that a layer's weights are read once for all
-// of them; each costs 2 x 1.6 MiB at 1280.
+// Views that pass through CLIP together, layer by layer, so that a layer's weights are read once
+// for all of them; each costs 2 x 1.6 MiB at 1280.
 inline constexpr int kViewsTogether = 8;
 
 struct Workspace {

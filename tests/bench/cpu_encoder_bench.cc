@@ -1,9 +1,11 @@
-// The CPU backend's side of cpu_encoder.py: loads a model, then times one Encode for every line it reads.
+// The CPU backend's side of cpu_encoder.py: loads a model, then times one Encode for every line it
+// reads.
 //
 //   cpu_encoder_bench CHECKPOINT --type bf16|fp32 --side PIXELS --batch N --threads N
 //
-// Answers each line of standard input with the milliseconds of one call, from RGB8 views in memory to rows
-// in the reply's type, and the end of the input with "peak <bytes>": the most memory that was resident.
+// Answers each line of standard input with the milliseconds of one call, from RGB8 views in memory
+// to rows in the reply's type, and the end of the input with "peak <bytes>": the most memory that
+// was resident.
 #include <sys/resource.h>
 
 #include <chrono>

@@ -26,7 +26,8 @@ const Checkpoint& MiniCheckpoint();
 // A tensor of a *.safetensors file as floats.
 std::vector<float> ReadTensor(const std::string& path, const std::string& name);
 bool HasTensor(const std::string& path, const std::string& name);
-// What the reference itself is off by in `type`: error_of_reference of `tensor` in an index of files.
+// What the reference itself is off by in `type`: error_of_reference of `tensor` in an index of
+// files.
 double ErrorOfReference(const std::string& index, const std::string& file,
                         const std::string& tensor, DType type);
 
@@ -35,7 +36,8 @@ RgbImage ReadImage(const std::string& path);
 // |ours - reference| / |reference|, L2.
 double RelativeError(std::span<const float> ours, std::span<const float> reference);
 
-// Runs FOLDER/FILE.png through the encoder and holds every tensor of FOLDER/FILE.safetensors to its bar.
+// Runs FOLDER/FILE.png through the encoder and holds every tensor of FOLDER/FILE.safetensors to its
+// bar.
 struct ConformanceCase {
   std::string folder, index, file;
 };

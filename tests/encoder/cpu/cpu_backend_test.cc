@@ -125,6 +125,7 @@ TEST_P(CpuBackendTest, RowsDoNotDependOnCompany) {
 
   // Ten, which is more than pass through CLIP together.
   std::vector<std::shared_ptr<const ViewSet>> company;
+  company.reserve(10);
   for (int i = 0; i < 9; ++i) company.push_back(views[i % 2]);
   company.push_back(views[2]);
   const std::vector<std::byte> together = EncodeTiny(**slot, company, DType::kFp32);
@@ -219,7 +220,7 @@ INSTANTIATE_TEST_SUITE_P(Types, CpuBackendTest, testing::Values(DType::kFp32, DT
                          TypeName);
 
 TEST(CreateCpuBackend, RefusesWhatItCannotBe) {
-  const auto refusal = [](BackendOptions options) {
+  const auto refusal = [](const BackendOptions& options) {
     const absl::StatusOr<std::unique_ptr<Backend>> backend =
         CreateCpuBackend(MiniCheckpoint(), options);
     EXPECT_EQ(backend.status().code(), absl::StatusCode::kInvalidArgument);

@@ -1,5 +1,6 @@
-// The whole encoder at full depth against values of the reference, which are too large for the repository:
-// skipped unless DEEPENCODER_CONFORMANCE_DIR holds them. The checkpoint (803 MB) is made once and kept.
+// The whole encoder at full depth against values of the reference, which are too large for the
+// repository: skipped unless DEEPENCODER_CONFORMANCE_DIR holds them. The checkpoint (803 MB) is
+// made once and kept.
 #include <gtest/gtest.h>
 
 #include <filesystem>

@@ -85,7 +85,8 @@ TEST_P(LayerNormTest, TellsEpsApart) {
 
 TEST_P(LayerNormTest, KeepsASmallVarianceBesideALargeMean) {
   const Rows in = RandomRows(1024, 4, 100.0f, 0.1f);
-  // An input's own rounding, 100 * 2^-24, is 6e-5 of its deviation; the mean may be off by a few of those.
+  // An input's own rounding, 100 * 2^-24, is 6e-5 of its deviation; the mean may be off by a few of
+  // those.
   EXPECT_LT(LargestDifference(Ours<float>(compute_, in, 1e-5f, DType::kFp32), Reference(in, 1e-5)),
             5e-4);
 }
