@@ -1,5 +1,6 @@
 #include "client/client.h"
 
+#include <grpc/grpc.h>
 #include <grpcpp/alarm.h>
 #include <grpcpp/client_context.h>
 #include <grpcpp/create_channel.h>
@@ -19,7 +20,17 @@ namespace {
 
 constexpr char kRequestIdKey[] = "x-request-id";
 
+// gRPC 1.51 joins its poller, which may sleep for 10 seconds, when its last object goes: so the library
+// is held until the process ends.
+void HoldGrpc() {
+  [[maybe_unused]] static const bool held = [] {
+    grpc_init();
+    return true;
+  }();
+}
+
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target) {
+  HoldGrpc();
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(-1);  // a reply in fp32 with 32 tiles has 20 MB
   arguments.SetMaxSendMessageSize(-1);     // the server says what is too large, and by how much

@@ -145,7 +145,8 @@ class Client {
 
   // Encodes every image that `next` gives until it gives none, over one stream, at most `in_flight` of
   // them at a time. `sink` is called once an image, as they finish, never twice at once. A broken stream
-  // is opened again and what was not answered is sent again. Returns when all are answered.
+  // is opened again and what was not answered is sent again; what is over the server's limit of bytes
+  // is answered without being sent. Returns when all are answered.
   // Errors: INVALID_ARGUMENT (in_flight < 1); the stream's, if it could not be mended: the images in
   // flight then got that status, and no more were taken.
   absl::Status EncodeMany(const std::function<std::optional<Image>()>& next,

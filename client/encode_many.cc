@@ -11,6 +11,7 @@
 #include <thread>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/client_impl.h"
 #include "client/retry.h"
@@ -43,6 +44,7 @@ class ManyCall {
         stream_attempts_(retry) {}
 
   absl::Status Run() {
+    AskLimit();
     while (true) {
       const grpc::Status status = RunStream();
       if (finished()) return absl::OkStatus();
@@ -58,6 +60,25 @@ class ManyCall {
 
  private:
   bool finished() const { return source_empty_ && pending_.empty(); }
+
+  static uint64_t SizeOf(const Image& image) {
+    return image.encoded.empty() ? image.rgb.size() : image.encoded.size();
+  }
+
+  // A server that does not answer is met again by the stream, which says so.
+  void AskLimit() {
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(absl::Now() + options_.timeout));
+    v1::ModelInfo info;
+    if (!stub_.GetModelInfo(&context, v1::GetModelInfoRequest(), &info).ok()) return;
+    if (info.limits().max_image_bytes() != 0) max_bytes_ = info.limits().max_image_bytes();
+  }
+
+  // The reader gives what the server answered, the writer what it need not send.
+  void Give(ManyResult result) {
+    const std::lock_guard lock(sink_mutex_);
+    sink_(std::move(result));
+  }
 
   // One stream, from its opening to its status.
   grpc::Status RunStream() {
@@ -115,9 +136,15 @@ class ManyCall {
     return nullptr;
   }
 
-  // The next image of the source; null if it has no more.
+  // The next image of the source that the server would take; null if it has no more.
   std::shared_ptr<const v1::EncodeImageRequest> TakeNew() {
     std::optional<Image> image = next_();
+    for (; image && SizeOf(*image) > max_bytes_; image = next_()) {
+      // gRPC would end the whole stream for it.
+      Give({next_index_++,
+            absl::ResourceExhaustedError(absl::StrCat(
+                "the image has ", SizeOf(*image), " bytes; the server's limit is ", max_bytes_))});
+    }
     std::shared_ptr<v1::EncodeImageRequest> request;
     if (image) {
       request = std::make_shared<v1::EncodeImageRequest>(ToRequest(*std::move(image), options_));
@@ -179,7 +206,7 @@ class ManyCall {
       }
       // Its place is given away only after the sink has it, so that results do not pile up.
     }
-    sink_({index, ResultOf(std::move(response))});
+    Give({index, ResultOf(std::move(response))});
     const std::lock_guard lock(mutex_);
     pending_.erase(index);
     changed_.notify_all();
@@ -206,7 +233,7 @@ class ManyCall {
     const absl::Status why = status.ok()
                                  ? absl::UnavailableError("the server ended the stream too early")
                                  : ToStatus(status);
-    for (const auto& [index, pending] : pending_) sink_({index, why});
+    for (const auto& [index, pending] : pending_) Give({index, why});
     return why;
   }
 
@@ -217,6 +244,8 @@ class ManyCall {
   const size_t in_flight_;
   const std::function<void(ManyResult)>& sink_;
   Attempts stream_attempts_;
+  uint64_t max_bytes_ = UINT64_MAX;  // of an image
+  std::mutex sink_mutex_;
 
   std::mutex mutex_;  // of what follows while a reader runs
   std::condition_variable changed_;

@@ -1,5 +1,6 @@
 #include "server/rpc/grpc_server.h"
 
+#include <grpc/grpc.h>
 #include <grpcpp/channel.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/resource_quota.h>
@@ -46,6 +47,15 @@ std::string WithPort(const std::string& address, int port) {
   return absl::StrCat(address.substr(0, address.rfind(':') + 1), port);
 }
 
+// gRPC 1.51 joins its poller, which may sleep for 10 seconds, when its last object goes: so the library
+// is held until the process ends.
+void HoldGrpc() {
+  [[maybe_unused]] static const bool held = [] {
+    grpc_init();
+    return true;
+  }();
+}
+
 }  // namespace
 
 GrpcServer::GrpcServer(std::unique_ptr<grpc::Server> server, std::vector<std::string> addresses)
@@ -53,6 +63,7 @@ GrpcServer::GrpcServer(std::unique_ptr<grpc::Server> server, std::vector<std::st
 
 absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
     const GrpcServerOptions& options, const std::vector<grpc::Service*>& services) {
+  HoldGrpc();
   // Process-wide in gRPC: once asked for, every later server of the process has it.
   if (options.reflection) grpc::reflection::InitProtoReflectionServerBuilderPlugin();
 

@@ -1,0 +1,64 @@
+#include "server/log.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+namespace deepencoder {
+namespace {
+
+using testing::MatchesRegex;
+
+class LogTest : public testing::Test {
+ protected:
+  Logger Make(LogLevel least, LogFormat format) {
+    return {least, format, [this](std::string_view line) { lines_.emplace_back(line); }};
+  }
+  std::vector<std::string> lines_;
+};
+
+TEST_F(LogTest, Text) {
+  Make(LogLevel::kDebug, LogFormat::kText)
+      .Info("served",
+            {{"id", "a-1"}, {"rows", 273}, {"seconds", 0.25}, {"ok", true}, {"why", "a b"}});
+  ASSERT_EQ(lines_.size(), 1);
+  EXPECT_THAT(lines_[0], MatchesRegex("20..-..-..T..:..:..\\....Z info    served id=a-1 rows=273 "
+                                      "seconds=0.25 ok=true why=\"a b\"\n"));
+}
+
+TEST_F(LogTest, Json) {
+  Make(LogLevel::kDebug, LogFormat::kJson)
+      .Error("a \"quoted\" line",
+             {{"id", "x\ny\\"}, {"seconds", std::nan("")}, {"n", int64_t{-1}}});
+  ASSERT_EQ(lines_.size(), 1);
+  const std::string rest = lines_[0].substr(lines_[0].find(",\"level\""));
+  EXPECT_EQ(rest,
+            ",\"level\":\"error\",\"message\":\"a \\\"quoted\\\" line\",\"id\":\"x\\u000ay\\\\\","
+            "\"seconds\":null,\"n\":-1}\n");
+}
+
+TEST_F(LogTest, LevelsBelowTheLeastAreLeftOut) {
+  const Logger logger = Make(LogLevel::kWarning, LogFormat::kText);
+  logger.Debug("no");
+  logger.Info("no");
+  logger.Warning("yes");
+  logger.Error("yes");
+  EXPECT_EQ(lines_.size(), 2);
+  EXPECT_FALSE(logger.Enabled(LogLevel::kInfo));
+}
+
+// Whatever a client sends as an id stays within its line.
+TEST_F(LogTest, ValuesCannotBeginALine) {
+  const std::string id = "x\n2026-01-01T00:00:00.000Z error   forged";
+  for (const LogFormat format : {LogFormat::kText, LogFormat::kJson}) {
+    lines_.clear();
+    Make(LogLevel::kDebug, format).Info("image", {{"id", id}});
+    ASSERT_EQ(lines_.size(), 1);
+    EXPECT_EQ(lines_[0].find('\n'), lines_[0].size() - 1);
+  }
+}
+
+}  // namespace
+}  // namespace deepencoder

@@ -1,0 +1,202 @@
+#include <gmock/gmock.h>
+
+#include <map>
+#include <set>
+#include <thread>
+
+#include "server/engine/retry_hint.h"
+#include "tests/server/rpc/rpc_fixture.h"
+
+namespace deepencoder {
+namespace {
+
+using testing::HasSubstr;
+using Stream = grpc::ClientReaderWriter<v1::EncodeImageRequest, v1::EncodeImageResponse>;
+
+class EncodeStreamTest : public testing::Test {
+ protected:
+  static constexpr int kWindow = 4;
+
+  void SetUp() override {
+    server_.Serve();
+    stream_ = server_.stub->EncodeImages(&context_);
+  }
+
+  RpcServer server_{kWindow};
+  grpc::ClientContext context_;
+  std::unique_ptr<Stream> stream_;
+  v1::EncodeImageResponse response_;
+};
+
+TEST_F(EncodeStreamTest, RepliesComeAsTheyFinishWithTheirIds) {
+  for (const char* id : {"a", "b", "c"}) ASSERT_TRUE(stream_->Write(SmallRequest(id)));
+  std::vector<PuppetEngine::Held> held;
+  for (int i = 0; i < 3; ++i) held.push_back(server_.engine->Take());
+  for (const int i : {2, 0, 1}) {
+    held[i].done(FilledResult(held[i].job, {}, static_cast<char>('a' + i)));
+    ASSERT_TRUE(stream_->Read(&response_));
+    EXPECT_EQ(response_.id(), std::string(1, static_cast<char>('a' + i)));
+    EXPECT_EQ(response_.shape(0), 73);
+    EXPECT_EQ(response_.data()[0], 'a' + i);
+  }
+  stream_->WritesDone();
+  EXPECT_FALSE(stream_->Read(&response_));
+  EXPECT_TRUE(stream_->Finish().ok());
+  EXPECT_TRUE(Eventually([&] {
+    return server_.Metric("deepencoder_requests_total",
+                          {{"method", "EncodeImages"}, {"code", "OK"}}) == 1;
+  }));
+  EXPECT_EQ(server_.Metric("deepencoder_stream_images_total", {{"code", "OK"}}), 3);
+}
+
+TEST_F(EncodeStreamTest, OneBadImageFailsAlone) {
+  server_.engine->Play([](const EncodeJob& job) -> absl::StatusOr<EncodeResult> {
+    if (job.mode == Mode::kBase) return absl::InvalidArgumentError("the file ends early");
+    if (job.mode == Mode::kSmall) {
+      return WithRetryAfter(absl::ResourceExhaustedError("full"), absl::Milliseconds(500));
+    }
+    return FilledResult(job);
+  });
+  std::map<std::string, v1::EncodeImageResponse> replies;
+  v1::EncodeImageRequest request = SmallRequest("good");
+  ASSERT_TRUE(stream_->Write(request));
+  request.set_id("broken");
+  request.set_mode(v1::MODE_BASE);
+  ASSERT_TRUE(stream_->Write(request));
+  request.set_id("full");
+  request.set_mode(v1::MODE_SMALL);
+  ASSERT_TRUE(stream_->Write(request));
+  request.set_id(std::string(300, 'x'));
+  ASSERT_TRUE(stream_->Write(request));
+  ASSERT_TRUE(stream_->Write(SmallRequest("good too")));
+  stream_->WritesDone();
+  while (stream_->Read(&response_)) replies[response_.id()] = response_;
+  EXPECT_TRUE(stream_->Finish().ok());
+
+  ASSERT_EQ(replies.size(), 5);
+  EXPECT_FALSE(replies["good"].has_error());
+  EXPECT_FALSE(replies["good too"].has_error());
+  EXPECT_EQ(replies["broken"].error().code(), grpc::INVALID_ARGUMENT);
+  EXPECT_EQ(replies["broken"].error().message(), "the file ends early");
+  EXPECT_EQ(replies["broken"].error().retry_after(), 0);
+  EXPECT_EQ(replies["broken"].shape_size(), 0);
+  EXPECT_EQ(replies["full"].error().code(), grpc::RESOURCE_EXHAUSTED);
+  EXPECT_DOUBLE_EQ(replies["full"].error().retry_after(), 0.5);
+  EXPECT_THAT(replies[std::string(256, 'x')].error().message(), HasSubstr("limit is 256"));
+}
+
+TEST_F(EncodeStreamTest, ReadsNoMoreThanItsWindow) {
+  constexpr int kImages = 12;
+  std::thread writer([this] {
+    for (int i = 0; i < kImages; ++i) ASSERT_TRUE(stream_->Write(SmallRequest(std::to_string(i))));
+    stream_->WritesDone();
+  });
+  std::deque<PuppetEngine::Held> held;
+  for (int i = 0; i < kWindow; ++i) held.push_back(server_.engine->Take());
+  std::set<std::string> ids;
+  for (int answered = 0; answered < kImages; ++answered) {
+    // One in, one out: nothing was read beyond the window.
+    EXPECT_LE(server_.engine->seen(), answered + kWindow);
+    held.front().done(FilledResult(held.front().job));
+    held.pop_front();
+    ASSERT_TRUE(stream_->Read(&response_));
+    ids.insert(response_.id());
+    if (answered + kWindow < kImages) held.push_back(server_.engine->Take());
+  }
+  writer.join();
+  EXPECT_FALSE(stream_->Read(&response_));
+  EXPECT_TRUE(stream_->Finish().ok());
+  EXPECT_EQ(ids.size(), kImages);
+}
+
+TEST_F(EncodeStreamTest, CancelReachesEveryImageInFlight) {
+  for (const char* id : {"a", "b"}) ASSERT_TRUE(stream_->Write(SmallRequest(id)));
+  PuppetEngine::Held first = server_.engine->Take(), second = server_.engine->Take();
+  context_.TryCancel();
+  EXPECT_TRUE(Eventually([&] { return first.job.cancel->cancelled(); }));
+  EXPECT_TRUE(second.job.cancel->cancelled());
+  EXPECT_EQ(server_.Metric("deepencoder_calls_active"), 1);
+  first.done(absl::CancelledError("gone"));
+  second.done(FilledResult(second.job));  // done before the engine saw the flag
+  EXPECT_TRUE(Eventually([&] { return server_.Metric("deepencoder_calls_active") == 0; }));
+  EXPECT_EQ(stream_->Finish().error_code(), grpc::CANCELLED);
+  EXPECT_EQ(server_.Metric("deepencoder_requests_total", {{"code", "CANCELLED"}}), 1);
+}
+
+TEST_F(EncodeStreamTest, DrainAnswersWhatIsInFlightThenEnds) {
+  ASSERT_TRUE(stream_->Write(SmallRequest("last")));
+  PuppetEngine::Held held = server_.engine->Take();
+  server_.service.Drain();
+  held.done(FilledResult(held.job));
+  ASSERT_TRUE(stream_->Read(&response_));
+  EXPECT_EQ(response_.id(), "last");
+  EXPECT_FALSE(response_.has_error());
+  EXPECT_FALSE(stream_->Read(&response_));
+  EXPECT_EQ(stream_->Finish().error_code(), grpc::UNAVAILABLE);
+}
+
+TEST_F(EncodeStreamTest, DrainEndsAnIdleStream) {
+  ASSERT_TRUE(stream_->Write(SmallRequest("only")));
+  PuppetEngine::Held held = server_.engine->Take();
+  held.done(FilledResult(held.job));
+  ASSERT_TRUE(stream_->Read(&response_));
+  server_.service.Drain();
+  EXPECT_FALSE(stream_->Read(&response_));
+  EXPECT_EQ(stream_->Finish().error_code(), grpc::UNAVAILABLE);
+  grpc::ClientContext context;
+  const auto refused = server_.stub->EncodeImages(&context);
+  EXPECT_FALSE(refused->Read(&response_));
+  EXPECT_EQ(refused->Finish().error_code(), grpc::UNAVAILABLE);
+}
+
+TEST_F(EncodeStreamTest, AStreamWithoutImagesEndsWell) {
+  stream_->WritesDone();
+  EXPECT_FALSE(stream_->Read(&response_));
+  EXPECT_TRUE(stream_->Finish().ok());
+}
+
+TEST_F(EncodeStreamTest, MessageFarOverTheLimitEndsTheStreamNotTheServer) {
+  v1::EncodeImageRequest request = SmallRequest("huge");
+  request.set_encoded(std::string(3 << 20, 'x'));
+  stream_->Write(request);
+  EXPECT_FALSE(stream_->Read(&response_));
+  EXPECT_EQ(stream_->Finish().error_code(), grpc::RESOURCE_EXHAUSTED);
+  server_.engine->Play([](const EncodeJob& job) { return FilledResult(job); });
+  grpc::ClientContext context;
+  EXPECT_TRUE(server_.stub->EncodeImage(&context, SmallRequest(), &response_).ok());
+}
+
+// Answers from many threads while the client reads slowly: every image exactly once.
+TEST_F(EncodeStreamTest, EveryImageIsAnsweredOnce) {
+  constexpr int kImages = 400;
+  std::vector<std::thread> answerers;
+  for (int t = 0; t < 3; ++t) {
+    answerers.emplace_back([this] {
+      while (true) {
+        PuppetEngine::Held held = server_.engine->Take();
+        const bool stop = held.job.max_tiles == 32;
+        held.done(FilledResult(held.job));
+        if (stop) return;
+      }
+    });
+  }
+  std::thread writer([this] {
+    for (int i = 0; i < kImages; ++i) ASSERT_TRUE(stream_->Write(SmallRequest(std::to_string(i))));
+    for (int t = 0; t < 3; ++t) {
+      v1::EncodeImageRequest stop = SmallRequest("stop" + std::to_string(t));
+      stop.set_max_tiles(32);
+      ASSERT_TRUE(stream_->Write(stop));
+    }
+    stream_->WritesDone();
+  });
+  std::map<std::string, int> replies;
+  while (stream_->Read(&response_)) ++replies[response_.id()];
+  writer.join();
+  for (std::thread& thread : answerers) thread.join();
+  EXPECT_TRUE(stream_->Finish().ok());
+  EXPECT_EQ(replies.size(), kImages + 3);
+  for (const auto& [id, count] : replies) EXPECT_EQ(count, 1) << id;
+}
+
+}  // namespace
+}  // namespace deepencoder

@@ -1,0 +1,118 @@
+// The whole RPC layer around a PuppetEngine, and a stub that talks to it over a real socket.
+#pragma once
+
+#include <grpcpp/create_channel.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "deepencoder/v1/vision_encoder.grpc.pb.h"
+#include "server/log.h"
+#include "server/metrics/metrics.h"
+#include "server/rpc/grpc_server.h"
+#include "server/rpc/health_service.h"
+#include "server/rpc/vision_encoder_service.h"
+#include "tests/server/rpc/puppet_engine.h"
+
+namespace deepencoder {
+
+inline RpcContext TestContext(Metrics* metrics, const Logger* logger, int stream_window) {
+  RpcContext context;
+  context.rules.modes = {Mode::kTiny, Mode::kSmall, Mode::kBase, Mode::kGundam};  // not large
+  context.rules.max_tiles = 9;
+  context.rules.alpha = AlphaPolicy::kWhite;
+  context.rules.max_image_bytes = 1 << 20;
+  context.max_image_pixels = 1000;
+  context.stream_window = stream_window;
+  context.observer = metrics;
+  context.logger = logger;
+  return context;
+}
+
+class RpcServer {
+ public:
+  explicit RpcServer(int stream_window = 4, const std::string& listen = "127.0.0.1:0")
+      : service(TestContext(&metrics, &logger, stream_window)), health({"a.Service"}) {
+    auto started =
+        GrpcServer::Start({.listen = {listen}, .max_image_bytes = 1 << 20}, {&service, &health});
+    EXPECT_TRUE(started.ok()) << started.status();
+    server = *std::move(started);
+    grpc::ChannelArguments arguments;
+    arguments.SetMaxReceiveMessageSize(-1);
+    channel = grpc::CreateCustomChannel(address(), grpc::InsecureChannelCredentials(), arguments);
+    stub = v1::VisionEncoder::NewStub(channel);
+  }
+  ~RpcServer() {
+    health.Close();
+    server->Shutdown(absl::InfinitePast());
+  }
+
+  const std::string& address() const { return server->addresses().front(); }
+
+  void Serve() {
+    Serving serving{engine, {}};
+    serving.info.set_model("deepseek-ocr");
+    service.SetServing(std::make_shared<const Serving>(std::move(serving)));
+  }
+
+  // Sum of a counter's or gauge's series whose labels are all of `labels`.
+  double Metric(const std::string& name,
+                const std::vector<std::pair<std::string, std::string>>& labels = {}) const {
+    double sum = 0;
+    for (const auto& family : metrics.collectable()->Collect()) {
+      if (family.name != name) continue;
+      for (const auto& sample : family.metric) {
+        bool matches = true;
+        for (const auto& [key, value] : labels) {
+          bool found = false;
+          for (const auto& label : sample.label) found |= label.name == key && label.value == value;
+          matches &= found;
+        }
+        if (matches) {
+          sum += sample.counter.value + sample.gauge.value +
+                 static_cast<double>(sample.histogram.sample_count);
+        }
+      }
+    }
+    return sum;
+  }
+
+  std::vector<std::string> lines;  // of the log
+  Mutex lines_mutex;
+  Logger logger{LogLevel::kDebug, LogFormat::kJson, [this](std::string_view line) {
+                  const MutexLock lock(lines_mutex);
+                  lines.emplace_back(line);
+                }};
+  Metrics metrics;
+  std::shared_ptr<PuppetEngine> engine = std::make_shared<PuppetEngine>();
+  VisionEncoderService service;
+  HealthService health;
+  std::unique_ptr<GrpcServer> server;
+  std::shared_ptr<grpc::Channel> channel;
+  std::unique_ptr<v1::VisionEncoder::Stub> stub;
+};
+
+inline v1::EncodeImageRequest SmallRequest(const std::string& id = "") {
+  v1::EncodeImageRequest request;
+  request.set_id(id);
+  request.set_encoded("not looked at by a puppet");
+  request.set_mode(v1::MODE_TINY);
+  return request;
+}
+
+// Polls until `condition` holds: for what another thread does soon, and a test cannot be told of. The
+// limit only keeps a broken build from waiting for ever.
+template <typename Condition>
+bool Eventually(Condition condition) {
+  for (int i = 0; i < 20'000; ++i) {
+    if (condition()) return true;
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  return false;
+}
+
+}  // namespace deepencoder
