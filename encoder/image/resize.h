@@ -1,5 +1,8 @@
 // Pillow's bicubic resize of RGB8, to the bit: separable, horizontal first with 8-bit rows in between,
 // weights in fixed point; an axis that keeps its size is left alone.
+//
+// Pillow itself resizes vertically first where the image is over 100 times as tall as wide (12), or where
+// that is cheaper (13), and then differs by a few levels; the reference's order is kept here always.
 #pragma once
 
 #include <cstddef>

@@ -13,12 +13,12 @@ constexpr size_t kChannels = 3;
 // Appends row y of the resampled image to the views it crosses: a letterboxed one, or `columns` tiles side
 // by side. Rows come from the top down, so what a view lacks before this one is border.
 void AppendRow(const ResizeJob& job, int y, const uint8_t* row, std::span<View> views) {
-  const int line = job.top + y;
-  const auto row_bytes = static_cast<size_t>(std::min(job.width, job.side)) * kChannels;
-  const auto pixel = static_cast<size_t>(line % job.side * job.side + job.left);
-  for (int column = 0; column < job.columns; ++column, row += row_bytes) {
-    std::vector<uint8_t>& rgb =
-        views[static_cast<size_t>(line / job.side * job.columns + column)].rgb;
+  const auto side = static_cast<size_t>(job.side), columns = static_cast<size_t>(job.columns);
+  const auto line = static_cast<size_t>(job.top + y);
+  const size_t row_bytes = std::min(static_cast<size_t>(job.width), side) * kChannels;
+  const size_t pixel = line % side * side + static_cast<size_t>(job.left);
+  for (size_t column = 0; column < columns; ++column, row += row_bytes) {
+    std::vector<uint8_t>& rgb = views[line / side * columns + column].rgb;
     rgb.resize(pixel * kChannels, kLetterboxGray);
     rgb.insert(rgb.end(), row, row + row_bytes);
   }
