@@ -1,5 +1,5 @@
-// What launchers ask about the device they launch on. Legal while a stream is being captured: no call
-// here waits, allocates or touches a stream.
+// What launchers ask about the device they launch on. Legal while a stream is being captured: no
+// call here waits, allocates or touches a stream.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -60,8 +60,8 @@ inline Status CheckDevicePointer(const void* pointer, const char* name, int devi
   return {};
 }
 
-// Lets `kernel` use `bytes` of dynamic shared memory a block on this device, always the same number for
-// one kernel. Any thread; the runtime is asked once a device.
+// Lets `kernel` use `bytes` of dynamic shared memory a block on this device, always the same number
+// for one kernel. Any thread; the runtime is asked once a device.
 template <auto kernel>
 Status AllowSharedMemory(const DeviceLimits& device, int bytes) {
   static std::array<std::atomic<bool>, kMaxDevices> allowed{};

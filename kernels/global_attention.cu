@@ -35,7 +35,8 @@ Status CheckShape(const GlobalAttentionArgs& args) {
                     "global attention: batch * heads * height * width / 16");
 }
 
-// Every stride that is used (of a dimension longer than 1) a positive multiple of 8 elements: 16 bytes.
+// Every stride that is used (of a dimension longer than 1) a positive multiple of 8 elements: 16
+// bytes.
 Status CheckStrides(const GlobalAttentionArgs& args, const AttentionStrides& strides,
                     const char* name) {
   constexpr int64_t kMost = (int64_t{1} << 39) - 8;  // the copy engine's limit, 2^40 bytes

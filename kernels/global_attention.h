@@ -1,11 +1,13 @@
 // SAM's global attention with decomposed relative-position bias (blocks 2, 5, 8, 11).
 //
-// For query i = (yi, xi) and key j = (yj, xj) of a height x width grid, n = y * width + x, one head:
+// For query i = (yi, xi) and key j = (yj, xj) of a height x width grid, n = y * width + x, one
+// head:
 //   s(i,j) = q_i.k_j / 8 + q_i.rel_h[yi - yj + height - 1] + q_i.rel_w[xi - xj + width - 1]
 //   out_i  = sum_j exp(s(i,j)) v_j / sum_j exp(s(i,j))
-// The bias takes the unscaled q. Products take the model's type; scores, bias, softmax and sums are fp32.
+// The bias takes the unscaled q. Products take the model's type; scores, bias, softmax and sums are
+// fp32.
 //
-//   q, k, v  [batch][height*width][heads][64]   any strides, in elements; the fused qkv product is read in place
+//   q, k, v  [batch][height*width][heads][64]   any strides; the fused product is read in place
 //   rel_h    [2*height - 1][64]                 contiguous; row height - 1 is offset 0
 //   rel_w    [2*width - 1][64]
 //   out      as q
@@ -44,15 +46,15 @@ struct GlobalAttentionArgs {
   const void* rel_w = nullptr;
   void* out = nullptr;
   AttentionStrides out_strides;
-  // Device memory; may be null. The Hopper kernel works without the maximum of a row's scores and repeats the rows
-  // that outgrow the type's range; it adds the number of rows repeated.
+  // Device memory; may be null. The Hopper kernel works without the maximum of a row's scores and
+  // repeats the rows that outgrow the type's range; it adds the number of rows repeated.
   unsigned long long* repeated_rows = nullptr;
   GlobalAttentionKernel kernel = GlobalAttentionKernel::kAuto;
 };
 
-// Starts the work on `stream`, of the calling thread's current device, and returns. Keeps nothing: any
-// number of threads, devices and stream captures. Pointers are aligned to 16 bytes; q, k, v and out must not
-// overlap out.
+// Starts the work on `stream`, of the calling thread's current device, and returns. Keeps nothing:
+// any number of threads, devices and stream captures. Pointers are aligned to 16 bytes; q, k, v and
+// out must not overlap out.
 Status LaunchGlobalAttention(const GlobalAttentionArgs& args, cudaStream_t stream);
 
 // The fused product's layout: [batch][tokens][3][heads][64] in, [batch][tokens][heads][64] out.

@@ -1,13 +1,15 @@
 // The portable kernel of global_attention.h: mma.sync, any grid.
 //
-// A block takes 16 queries a warp of one head; its keys and values pass through two stages of shared memory, 64
-// tokens at a time. In accumulator units (8 times a score; exponents are log2(e)/8 of them), with h(i,y) = 8 q_i.rel_h[yi-y+height-1]
-// and w(i,x) = 8 q_i.rel_w[xi-x+width-1]:
+// A block takes 16 queries a warp of one head; its keys and values pass through two stages of
+// shared memory, 64 tokens at a time. In accumulator units (8 times a score; exponents are
+// log2(e)/8 of them), with h(i,y) = 8 q_i.rel_h[yi-y+height-1] and w(i,x) = 8
+// q_i.rel_w[xi-x+width-1]:
 //   a(i,j) = h(i,yj) + w(i,xj) + q_i.k_j          accumulators start from h + w
-//   m_i    = max(m_i, max_j a(i,j))               what was summed so far is scaled by 2^(c (m_old - m_new))
+//   m_i    = max(m_i, max_j a(i,j))               earlier sums are scaled by 2^(c (m_old - m_new))
 //   p(i,j) = 2^(c (a(i,j) - m_i)),  c = log2(e)/8
 //   l_i   += sum_j p,  o_i += sum_j p v_j;        out_i = o_i / l_i
-// h and w of the block's queries lie in shared memory, computed from q and the tables in a prologue.
+// h and w of the block's queries lie in shared memory, computed from q and the tables in a
+// prologue.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +29,8 @@ inline constexpr int kTileBytes = kKeys * kHead * 2;
 inline constexpr float kInverseScale = 8.f;  // 1 / (head size)^-1/2
 inline constexpr float kExponent = kLog2E / kInverseScale;
 
-// Floats between the bias terms of neighbouring queries. The eight queries that a warp reads at once lie in
-// different banks: h is read one float at a time, w two.
+// Floats between the bias terms of neighbouring queries. The eight queries that a warp reads at
+// once lie in different banks: h is read one float at a time, w two.
 constexpr int StrideH(int height) { return height | 1; }
 constexpr int StrideW(int width) { return (width + 7) / 16 * 16 + 8; }
 
@@ -38,7 +40,8 @@ constexpr int64_t SharedBytes(int warps, int height, int width) {
          int64_t{4} * kQueries * warps * (StrideH(height) + StrideW(width));
 }
 
-// Byte offset of 16-byte chunk `chunk` of row `row`: rows of 128 bytes, the chunks of eight rows in all banks.
+// Byte offset of 16-byte chunk `chunk` of row `row`: rows of 128 bytes, the chunks of eight rows in
+// all banks.
 __device__ __forceinline__ uint32_t Swizzle(int row, int chunk) {
   return row * 128 + ((chunk ^ (row & 7)) << 4);
 }
@@ -86,9 +89,10 @@ __device__ __forceinline__ void LoadQueries(const T* q, int64_t stride, int firs
   }
 }
 
-// terms[r * stride + j] = 8 q_r.table[at_r - j + length-1], j = 0..length-1, for the thread's rows r = g and g + 8,
-// whose grid rows or columns at0 and at1 lie in [least, most], as all the warp's do: the product with what can be in
-// reach of the table, eight of its rows at a time, stored skewed.
+// terms[r * stride + j] = 8 q_r.table[at_r - j + length-1], j = 0..length-1, for the thread's rows
+// r = g and g + 8, whose grid rows or columns at0 and at1 lie in [least, most], as all the warp's
+// do: the product with what can be in reach of the table, eight of its rows at a time, stored
+// skewed.
 template <typename T>
 __device__ __forceinline__ void RelativeTerms(const uint32_t (&q)[kHead / 16][4], const T* table,
                                               int length, int at0, int at1, int least, int most,

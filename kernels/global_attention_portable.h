@@ -6,8 +6,8 @@
 
 namespace deepencoder::kernels {
 
-// `args` is checked; the device's compute capability is at least 8.0. kUnsupported if the bias terms of 16
-// queries do not fit into a block's shared memory.
+// `args` is checked; the device's compute capability is at least 8.0. kUnsupported if the bias
+// terms of 16 queries do not fit into a block's shared memory.
 Status LaunchPortableGlobalAttention(const GlobalAttentionArgs& args, const DeviceLimits& device,
                                      cudaStream_t stream);
 

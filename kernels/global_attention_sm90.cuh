@@ -1,4 +1,5 @@
-// The Hopper kernel of global_attention.h and its launcher; the design is in global_attention_sm90_plan.cuh.
+// The Hopper kernel of global_attention.h and its launcher; the design is in
+// global_attention_sm90_plan.cuh.
 #pragma once
 
 #include <algorithm>
@@ -48,7 +49,8 @@ __global__ void __launch_bounds__(P::threads, 1) Kernel(const __grid_constant__ 
 
 // ---------------------------------------------------------------- host
 
-// (64, heads, tokens, batch), in boxes of `rows` rows of one head. A stride that no step uses may be anything.
+// (64, heads, tokens, batch), in boxes of `rows` rows of one head. A stride that no step uses may
+// be anything.
 template <class P>
 Status TokensMap(CUtensorMap* map, const GlobalAttentionArgs& args, const void* base,
                  const AttentionStrides& strides, uint32_t rows) {
@@ -98,15 +100,15 @@ Status LaunchGrid(const GlobalAttentionArgs& args, const DeviceLimits& device,
                   cudaStream_t stream) {
   switch (args.width) {
     case 32:
-      return Launch<Plan<T, 32, 64, 2, 4>>(args, device, stream);
+      return Launch<Plan<T, 32, 64, 2, 4, true>>(args, device, stream);
     case 40:
-      return Launch<Plan<T, 40, 80, 3, 4>>(args, device, stream);
+      return Launch<Plan<T, 40, 80, 3, 4, false>>(args, device, stream);
     case 48:
-      return Launch<Plan<T, 48, 48, 3, 4>>(args, device, stream);
+      return Launch<Plan<T, 48, 48, 3, 4, true>>(args, device, stream);
     case 64:
-      return Launch<Plan<T, 64, 64, 3, 4>>(args, device, stream);
+      return Launch<Plan<T, 64, 64, 3, 4, true>>(args, device, stream);
     case 80:
-      return Launch<Plan<T, 80, 80, 2, 4>>(args, device, stream);
+      return Launch<Plan<T, 80, 80, 2, 4, false>>(args, device, stream);
     default:
       return {Code::kUnsupported,
               "global attention: the Hopper kernel has no grid of " + std::to_string(args.width)};

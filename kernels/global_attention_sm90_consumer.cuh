@@ -1,4 +1,5 @@
-// A consumer warp of the Hopper kernel: of each item, prologue (q and the bias terms), key loop, epilogue.
+// A consumer warp of the Hopper kernel: of each item, prologue (q and the bias terms), key loop,
+// epilogue.
 #pragma once
 
 #include "kernels/element.cuh"
@@ -57,13 +58,16 @@ class Consumer {
 
     asm volatile("" : "+r"(index));  // decoded anew rather than kept in registers over the key loop
     const Item done = Decode<P>(index, params_.heads);
+    const float sum0 = QuadSum(loop.l0), sum1 = QuadSum(loop.l1);
     if constexpr (kCareful) {
-      CountRepeated(done);
+      CountRepeated();
     } else {
-      // True for infinite sums and for NaN too.
-      GiveVerdict<P>(shared_, !(loop.l0 < P::limit && loop.l1 < P::limit), bit);
+      // Infinite sums and NaN are not good either.
+      const bool good =
+          loop.l0 < P::limit && loop.l1 < P::limit && sum0 >= P::least && sum1 >= P::least;
+      GiveVerdict<P>(shared_, !good, bit);
     }
-    Write(done, loop.o, 1.f / QuadSum(loop.l0), 1.f / QuadSum(loop.l1));
+    Write(done, loop.o, 1.f / sum0, 1.f / sum1);
   }
 
   // A head's last query tile may have no rows for this group: its data pass by.
@@ -103,7 +107,8 @@ class Consumer {
     __syncwarp();
   }
 
-  // rel_w to registers in accumulator layout; rel_h stays in the scratch, in the order in which the tiles come.
+  // rel_w to registers in accumulator layout; rel_h stays in the scratch, in the order in which the
+  // tiles come.
   __device__ __forceinline__ void BiasTerms(const Item& item, const uint32_t (&q)[16],
                                             float (&rel_w)[P::grid / 2]) {
     const int n0 = FirstRow(item) + lane_ / 4, n1 = n0 + 8, quad = lane_ % 4;
@@ -111,7 +116,7 @@ class Consumer {
     RelativeTerm<P>(q, tables, n0 % P::grid, n1 % P::grid, 0, Row(0), Row(1), quad);
 #pragma unroll
     for (int e = 0; e < P::grid / 2; ++e)
-      rel_w[e] = Row((e & 2) / 2)[e / 4 * 8 + 2 * quad + (e & 1)];
+      rel_w[e] = Row((e & 2) / 2)[P::ScratchAt(e / 4 * 8 + 2 * quad + (e & 1))];
     __syncwarp();
     RelativeTerm<P>(q, tables + P::table_bytes, n0 / P::grid, n1 / P::grid,
                     FirstKeyTile<P>(item) * P::grid_rows, Row(0), Row(1), quad);
@@ -146,7 +151,7 @@ class Consumer {
     }
   }
 
-  __device__ __forceinline__ void CountRepeated(const Item&) {
+  __device__ __forceinline__ void CountRepeated() {
     if (lane_ == 0 && params_.repeated_rows != nullptr) atomicAdd(params_.repeated_rows, 16ull);
   }
 

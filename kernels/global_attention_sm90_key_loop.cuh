@@ -1,6 +1,7 @@
 // The key loop of the Hopper kernel: a warpgroup's 64 query rows against all keys of their head.
 //
-// Thread layout: accumulators as in sm90/wgmma.cuh; a thread holds two rows, 0 (elements with i & 2 == 0) and 1.
+// Thread layout: accumulators as in sm90/wgmma.cuh; a thread holds two rows, 0 (elements with i & 2
+// == 0) and 1.
 #pragma once
 
 #include <utility>
@@ -13,14 +14,15 @@
 
 namespace deepencoder::kernels::hopper_attention {
 
-// One a item and warpgroup. kCareful: the reference m follows the largest score, else the first tile sets it.
+// One for each item and warpgroup. kCareful: the reference m follows the largest score, else the
+// first tile sets it.
 template <class P, bool kCareful>
 class KeyLoop {
  public:
   using T = typename P::Type;
 
-  // q: A operands, scaled by log2(e)/8. rel_w: in accumulator layout. row0, row1: rel_h of the two rows, in the
-  // order in which the tiles come. Both terms are scaled by log2(e).
+  // q: A operands, scaled by log2(e)/8. rel_w: in accumulator layout. row0, row1: rel_h of the two
+  // rows, in the order in which the tiles come. Both terms are scaled by log2(e).
   __device__ __forceinline__ KeyLoop(unsigned char* smem, const uint32_t (&q)[16],
                                      const float (&rel_w)[P::grid / 2], const float* row0,
                                      const float* row1)
@@ -35,22 +37,22 @@ class KeyLoop {
   __device__ __forceinline__ void Run(int& phase, int turn) {
 #pragma unroll
     for (float& x : o) x = 0.f;
-    LoadRelH(0);
+    LoadRelH<0>(0);
     StartScores();
     Steps<true>(std::make_integer_sequence<int, P::stages>{}, 0, phase);
-    int tiles;  // a number the compiler cannot see, or it unrolls the whole loop
-    asm volatile("mov.u32 %0, %1;" : "=r"(tiles) : "n"(P::key_tiles));
+    int pairs;  // of tiles; a number the compiler cannot see, or it unrolls the whole loop
+    asm volatile("mov.u32 %0, %1;" : "=r"(pairs) : "n"(P::key_tiles / 2));
 #pragma unroll 1
-    for (int j = P::stages; j < tiles; j += P::stages)
-      Steps<false>(std::make_integer_sequence<int, P::stages>{}, j, phase);
+    for (int i = P::stages / 2; i < pairs; i += P::stages / 2)
+      Steps<false>(std::make_integer_sequence<int, P::stages>{}, i, phase);
 
     sm90::BarrierWait(&shared_.last_full, turn);
-    sm90::Pin(o);
-    sm90::Pin(p_[1]);
+    sm90::Pin(o), sm90::Pin(p_[1]);
     sm90::MmaFence();
     IssueValues(P::v_last_at, p_[1]);
     sm90::MmaWait<0>();
     sm90::Pin(o);
+    if constexpr (kOverlap) Release(P::stages - 1);
     if (Leader()) sm90::BarrierArrive(&shared_.last_empty);
   }
 
@@ -58,45 +60,68 @@ class KeyLoop {
   float l0 = 0.f, l1 = 0.f;  // the thread's part of sum of p
 
  private:
+  static constexpr bool kOverlap = P::overlap;
+
   static __device__ __forceinline__ bool Leader() { return threadIdx.x % 32 == 0; }
 
+  // The tiles from 2 * pair on, one in each stage.
   template <bool kStart, int... u>
-  __device__ __forceinline__ void Steps(std::integer_sequence<int, u...>, int j, int& phase) {
-    (Step < u, kStart && u == 0 > (j + u + 1, phase), ...);
+  __device__ __forceinline__ void Steps(std::integer_sequence<int, u...>, int pair, int& phase) {
+    (Step<u, (kStart && u == 0)>(pair, phase), ...);
+    if constexpr (kOverlap) {  // the assembler wants nothing under way where the loop turns
+      sm90::MmaWait<0>();
+      sm90::Pin(o);
+    }
     phase ^= 1;
   }
 
-  // Tile j in stage u; its scores have been started. Beside its exponentials run tile j-1's value products.
+  // Tile j = 2 * pair + u in stage u; its scores have been started. Beside its exponentials run
+  // tile j-1's value products; with kOverlap those may go on into the next step, and a stage is
+  // released a step later.
   template <int u, bool kFirst>
-  __device__ __forceinline__ void Step(int next, int phase) {
+  __device__ __forceinline__ void Step(int pair, int phase) {
     using namespace sm90;
-    LoadRelH(next);  // past the last tile: whatever shared memory holds there, unused
+    asm volatile(
+        ""
+        : "+r"(
+            low_));  // descriptors are made anew, or the assembler keeps all in registers it lacks
+    LoadRelH<u + 1>(pair);  // past the last tile: whatever shared memory holds there, unused
     BarrierWait(&shared_.full[u], phase);
     Pin(s_);
     if constexpr (!kFirst) {
-      Pin(o);
+      if constexpr (!kOverlap || kCareful) Pin(o);
       Pin(p_[1 - u % 2]);
     }
     MmaFence();
     IssueScores(P::k_at + u * P::tile_bytes);
     if constexpr (!kFirst) IssueValues(P::v_at + u * P::tile_bytes, p_[1 - u % 2]);
-    MmaWait<kFirst || kCareful ? 0 : 1>();  // this tile's scores
+    MmaWait<kFirst || kCareful ? 0 : 1>();  // leaves under way: the value products just issued
     Pin(s_);
     if constexpr (kCareful && !kFirst) Pin(o);
+    if constexpr (kOverlap && !kFirst) Release((u + P::stages - 1) % P::stages);
     if constexpr (kFirst || kCareful) MoveReference<kFirst>();
     Exponentials(p_[u % 2]);
-    if constexpr (!kFirst && !kCareful) {
+    if constexpr (!kFirst && !kOverlap) {
       MmaWait<0>();
       Pin(o);
     }
-    if (Leader()) BarrierArrive(&shared_.empty[u]);
+    if constexpr (kFirst && kOverlap) Pin(o);
+    if constexpr (!kOverlap) Release(u);
     StartScores();
   }
 
-  __device__ __forceinline__ void LoadRelH(int tile) {
+  __device__ __forceinline__ void Release(int stage) {
+    if (Leader()) sm90::BarrierArrive(&shared_.empty[stage]);
+  }
+
+  // Of tile 2 * pair + offset.
+  template <int offset>
+  __device__ __forceinline__ void LoadRelH(int pair) {
 #pragma unroll
-    for (int y = 0; y < P::grid_rows; ++y)
-      h0_[y] = row0_[tile * P::grid_rows + y], h1_[y] = row1_[tile * P::grid_rows + y];
+    for (int y = 0; y < P::grid_rows; ++y) {
+      const int at = pair * P::grid_rows + P::ScratchAt(offset * P::grid_rows + y);
+      h0_[y] = row0_[at], h1_[y] = row1_[at];
+    }
   }
 
   // s = rel_w + (rel_h - m); the careful loop subtracts m when it knows it.
@@ -139,7 +164,10 @@ class KeyLoop {
     }
     n0 = QuadMax(n0), n1 = QuadMax(n1);
     if constexpr (kFirst) {
-      if constexpr (!kCareful) n0 += P::headroom, n1 += P::headroom;
+      if constexpr (!kCareful) {
+        n0 += P::headroom + Foresight(row0_);
+        n1 += P::headroom + Foresight(row1_);
+      }
     } else {
       n0 = fmaxf(n0, m0_), n1 = fmaxf(n1, m1_);
       const float a0 = Exp2(m0_ - n0), a1 = Exp2(m1_ - n1);
@@ -150,6 +178,18 @@ class KeyLoop {
     m0_ = n0, m1_ = n1;
 #pragma unroll
     for (int e = 0; e < P::keys / 2; ++e) s_[e] -= e & 2 ? m1_ : m0_;
+  }
+
+  // Later tiles have other terms rel_h, all known: how far the largest is expected to carry the
+  // scores out of P::reach. The guess may be too high; see P::least.
+  __device__ __forceinline__ float Foresight(const float* row) {
+    if constexpr (!P::is_half) return 0.f;
+    float most = row[threadIdx.x % 4], here = row[P::ScratchAt(0)];
+#pragma unroll
+    for (int y = 4; y < P::grid; y += 4) most = fmaxf(most, row[y + threadIdx.x % 4]);
+#pragma unroll
+    for (int y = 1; y < P::grid_rows; ++y) here = fmaxf(here, row[P::ScratchAt(y)]);
+    return fmaxf(QuadMax(most) - here - P::reach, 0.f);
   }
 
   // p = 2^s, rounded and packed; l its row sums, of what was not rounded.
@@ -164,7 +204,7 @@ class KeyLoop {
   }
 
   Shared<P>& shared_;
-  const uint32_t low_;  // descriptor of the start of shared memory
+  uint32_t low_;  // descriptor of the start of shared memory
   const uint32_t (&q_)[16];
   const float (&rel_w_)[P::grid / 2];
   const float *const row0_, *const row1_;

@@ -1,13 +1,15 @@
 // The order of a block's items, and how its warps agree on which to repeat.
 //
-// A block takes its items in rounds of up to 32: first each of the round quickly, then, with the careful loop,
-// those in which some row's sum passed the limit. Producer and consumers walk the same list, so the producer
-// must learn the verdicts: consumer warps set bits of Shared::failed, and
-//   verdict_given  completes when every consumer warp has finished the round's quick items; all then read the bits;
-//   verdict_read   completes when every consumer warp has read them; the producer then clears them, before it
-//                  loads anything of the next round, so before any consumer can set one again.
-// The pipeline drains once a round and not once an item. An item is repeated or not by its own rows alone: a result
-// does not depend on what else is in the batch.
+// A block takes its items in rounds of up to 32: first each of the round quickly, then, with the
+// careful loop, those in which some row's sum passed the limit. Producer and consumers walk the
+// same list, so the producer must learn the verdicts: consumer warps set bits of Shared::failed,
+// and
+//   verdict_given  completes when every consumer warp has finished the round's quick items; all
+//                  then read the bits;
+//   verdict_read   completes when every consumer warp has read them; the producer then clears them,
+//                  before it loads anything of the next round, so before any consumer can set one.
+// The pipeline drains once a round and not once an item. An item is repeated or not by its own rows
+// alone: a result does not depend on what else is in the batch.
 #pragma once
 
 #include "kernels/global_attention_sm90_plan.cuh"
@@ -17,7 +19,8 @@ namespace deepencoder::kernels::hopper_attention {
 
 inline constexpr int kRound = 32;  // bits of Shared::failed
 
-// quick(item, bit) and careful(item) for the items of this block; verdicts() returns the bits of a round.
+// quick(item, bit) and careful(item) for the items of this block; verdicts() returns the bits of a
+// round.
 template <typename Quick, typename Verdicts, typename Careful>
 __device__ __forceinline__ void ForEachItem(int items, Quick quick, Verdicts verdicts,
                                             Careful careful) {
@@ -46,10 +49,12 @@ __device__ __forceinline__ uint32_t AwaitVerdicts(Shared<P>& shared, int parity)
   __syncwarp();
   if (leader) sm90::BarrierArrive(&shared.verdict_given);
   sm90::BarrierWait(&shared.verdict_given, parity);
-  const uint32_t failed = *const_cast<volatile uint32_t*>(&shared.failed);
-  __syncwarp();
-  if (leader) sm90::BarrierArrive(&shared.verdict_read);
-  return failed;
+  uint32_t failed = 0;
+  if (leader) {
+    failed = *const_cast<volatile uint32_t*>(&shared.failed);
+    sm90::BarrierArrive(&shared.verdict_read);
+  }
+  return __shfl_sync(~0u, failed, 0);
 }
 
 // The producer's thread.

@@ -23,7 +23,8 @@ __device__ __forceinline__ void BarrierExpect(uint64_t* bar, uint32_t bytes) {
 __device__ __forceinline__ void BarrierArrive(uint64_t* bar) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(SharedAddress(bar)) : "memory");
 }
-// Until the phase of this parity is complete; the phase before the first counts as complete with parity 1.
+// Until the phase of this parity is complete; the phase before the first counts as complete with
+// parity 1.
 __device__ __forceinline__ void BarrierWait(uint64_t* bar, uint32_t parity) {
   asm volatile(
       "{\n"

@@ -1,4 +1,5 @@
-// Moving registers between the warpgroups of a block (setmaxnreg). All threads of the warpgroup call.
+// Moving registers between the warpgroups of a block (setmaxnreg). All threads of the warpgroup
+// call.
 #pragma once
 
 namespace deepencoder::kernels::sm90 {

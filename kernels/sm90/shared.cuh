@@ -7,8 +7,8 @@
 
 namespace deepencoder::kernels::sm90 {
 
-// Byte offset of 16-byte chunk `chunk` of 128-byte row `row` in a tile that the copy engine wrote with
-// the 128-byte swizzle (tile base aligned to 1024).
+// Byte offset of 16-byte chunk `chunk` of 128-byte row `row` in a tile that the copy engine wrote
+// with the 128-byte swizzle (tile base aligned to 1024).
 __device__ __forceinline__ uint32_t Swizzle128(uint32_t row, uint32_t chunk) {
   return row * 128 + ((chunk ^ (row & 7)) << 4);
 }

@@ -1,5 +1,5 @@
-// Products of a warpgroup (wgmma): D[64][n] += A[64][16] * B[16][n], A in registers, B in shared memory,
-// 16-bit elements in, fp32 out. Asynchronous: fence, issue, commit, wait.
+// Products of a warpgroup (wgmma): D[64][n] += A[64][16] * B[16][n], A in registers, B in shared
+// memory, 16-bit elements in, fp32 out. Asynchronous: fence, issue, commit, wait.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -38,8 +38,8 @@ __device__ __forceinline__ void Pin(uint32_t (&r)[n]) {
 }
 
 // ---------------------------------------------------------------- B in shared memory
-// Descriptor of rows of 64 elements (128 bytes) with the 128-byte swizzle, groups of 8 rows 1024 bytes
-// apart. The same word serves both orders:
+// Descriptor of rows of 64 elements (128 bytes) with the 128-byte swizzle, groups of 8 rows 1024
+// bytes apart. The same word serves both orders:
 //   B stored [n][k] (k contiguous): 16 more k = +32 bytes = +2 in the descriptor
 //   B stored [k][n] (n contiguous): 16 more k = +16 rows  = +128 in the descriptor
 // Only the low word depends on the address (in 16-byte units): add to it, not to the whole.
@@ -54,8 +54,9 @@ enum class Order { kNk = 0, kKn = 1 };
 
 // Thread t of the warpgroup, w = t/32, r = t%32/4, q = t%4, holds of D in d[4*b + i]:
 //   row 16*w + r + (i & 2 ? 8 : 0), column 8*b + 2*q + (i & 1)
-// and of A in a[0..3]: rows r, r+8, r, r+8 (of 16*w), columns 2q..2q+1 for the first two, 8+2q..8+2q+1 for
-// the others. So two neighbouring blocks of D, packed, are an A: D of one product is A of the next.
+// and of A in a[0..3]: rows r, r+8, r, r+8 (of 16*w), columns 2q..2q+1 for the first two,
+// 8+2q..8+2q+1 for the others. So two neighbouring blocks of D, packed, are an A: D of one product
+// is A of the next.
 template <typename T, int n, Order order>
 struct GroupMma;
 
@@ -77,7 +78,8 @@ struct GroupMma;
 #define SM90_N40 SM90_N32 ",%32,%33,%34,%35,%36,%37,%38,%39"
 #define SM90_N48 SM90_N40 ",%40,%41,%42,%43,%44,%45,%46,%47"
 
-// The operands behind the accumulators are numbered on from them: n/2 .. n/2+3 are A, n/2+4 the descriptor.
+// The operands behind the accumulators are numbered on from them: n/2 .. n/2+3 are A, n/2+4 the
+// descriptor.
 #define SM90_MMA(T, type, n, names, operands, order, transposed, a0, a1, a2, a3, desc)            \
   template <>                                                                                     \
   struct GroupMma<T, n, order> {                                                                  \

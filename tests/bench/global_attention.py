@@ -4,9 +4,10 @@
     global_attention.py LIBRARY [--out results/global_attention.json] [--commit HASH] [--rounds 15]
 
 LIBRARY is libglobal_attention_c.so (target global_attention_c). Both sides run in this process on one stream, as
-CUDA graphs of several launches, so that no time of Python's is in the figures; the sides are timed in turn, and
-which goes first alternates. A figure is the median over the rounds; spread is the range of their middle 80 % as a
-fraction of it. The error is ||out - ref|| / ||ref|| against float64 for one head, the peer's against its own
+CUDA graphs of several launches, so that no time of Python's is in the figures ("graph"), and as single calls between
+two events, as bench/torch_peers.py and most reports time them ("call"; short ones hold host time of both sides).
+The sides are timed in turn, and which goes first alternates. A figure is the median over the rounds; spread is the
+range of their middle 80 % as a fraction of it. The error is ||out - ref|| / ||ref|| against float64 for one head, the peer's against its own
 (bias-free) reference. Peak bytes are what a side takes beyond its inputs and output.
 Needs a CUDA build of torch and one GPU.
 """
@@ -14,8 +15,8 @@ import argparse
 import ctypes
 import datetime
 import json
+import os
 import statistics
-import sys
 
 import torch
 import torch.nn.functional as F
@@ -97,17 +98,17 @@ def capture(fn, count):
     with torch.cuda.graph(graph):
         for _ in range(count):
             fn()
-    return graph
+    return graph.replay
 
 
 def in_turn(sides, rounds, count, warmup=3):
-    """Medians in ms a launch and spreads of graphs of `count` launches each."""
+    """Medians in ms a launch and spreads; a side is a function of no arguments that makes `count` launches."""
     times = [[] for _ in sides]
     for r in range(warmup + rounds):
         for i in range(len(sides)) if r % 2 == 0 else reversed(range(len(sides))):
             start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             start.record()
-            sides[i].replay()
+            sides[i]()
             stop.record()
             stop.synchronize()
             if r >= warmup:
@@ -125,7 +126,7 @@ def launches(grid, batch):
     return max(2, min(50, round(2e12 / (4 * batch * MODEL * grid**4))))
 
 
-def against_cudnn(ours, grid, batch, name, rounds):
+def against_cudnn(ours, grid, batch, name, rounds, how):
     dtype = TYPES[name]
     qkv, rel_h, rel_w = make_inputs(grid, batch, dtype, far=False)
     out = torch.full((batch, grid * grid, HEADS, DIM), float("nan"), device="cuda", dtype=dtype)
@@ -145,16 +146,20 @@ def against_cudnn(ours, grid, batch, name, rounds):
     peer_error = relative_error(run_peer()[-1, 5], reference(qkv, rel_h, rel_w, grid, 5, bias=False))
     repeated.zero_()
     run_ours()
+    share = repeated.item() / (HEADS * batch * grid**2)
     count = launches(grid, batch)
-    sides = [capture(run_ours, count), capture(run_peer, count)]
+    if how == "call":
+        sides, count = [run_ours, run_peer], 1
+    else:
+        sides = [capture(run_ours, count), capture(run_peer, count)]
     (ms, spread), (peer_ms, peer_spread) = in_turn(sides, rounds, count)
     return {
-        "name": f"global_attention/grid{grid}/batch{batch}/{name}", "unit": "ms", "ours": round(ms, 5),
+        "name": f"global_attention/{how}/grid{grid}/batch{batch}/{name}", "unit": "ms", "ours": round(ms, 5),
         "peer": round(peer_ms, 5), "peer_name": "cuDNN attention without bias (torch SDPA)",
         "ratio": round(ms / peer_ms, 4), "ours_spread": round(spread, 4), "peer_spread": round(peer_spread, 4),
         "ours_error": error, "peer_error": peer_error, "ours_peak_bytes": ours_bytes, "peer_peak_bytes": peer_bytes,
         "written": bool(torch.isfinite(out).all()),
-        "repeated_rows": repeated.item() / (HEADS * batch * grid**2 * (1 + 3 + count * (rounds + 3))),
+        "repeated_rows": share,
         "tflops": round(4 * batch * MODEL * grid**4 / ms / 1e9, 1)}
 
 
@@ -162,10 +167,12 @@ def worst_case(ours, grid, batch, name, rounds):
     """All rows repeated, over none."""
     dtype = TYPES[name]
     out = torch.empty(batch, grid * grid, HEADS, DIM, device="cuda", dtype=dtype)
-    sides, rows, count = [], [], launches(grid, batch)
+    sides, rows, kept, count = [], [], [], launches(grid, batch)
     for far in (True, False):
         inputs = make_inputs(grid, batch, dtype, far)
+        kept.append(inputs)  # a graph does not keep what it reads
         repeated = torch.zeros(1, dtype=torch.int64, device="cuda")
+        kept.append(repeated)
         ours(*inputs, out, repeated)
         rows.append(repeated.item() / (batch * HEADS * grid**2))
         if far:
@@ -205,14 +212,15 @@ def main():
     ours = Ours(args.library)
     common = {
         "higher_is_better": False, "device": torch.cuda.get_device_name(), "commit": args.commit,
-        "command": "python3 tests/bench/global_attention.py " + " ".join(sys.argv[1:]),
+        "command": "python3 tests/bench/global_attention.py " + " ".join([os.path.basename(args.library), f"--rounds {args.rounds}"]),
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")}
-    jobs = [(against_cudnn, grid, batch, name) for name in TYPES for grid in (64, 40, 80, 48, 32) for batch in (1, 8)]
-    jobs += [(worst_case, 64, batch, name) for name in TYPES for batch in (1, 8)]
-    jobs += [(portable, 64, 8, "bf16")]
+    jobs = [(against_cudnn, grid, batch, name, (how,)) for how in ("graph", "call") for name in TYPES
+            for grid in (64, 40, 80, 48, 32) for batch in (1, 8)]
+    jobs += [(worst_case, 64, batch, name, ()) for name in TYPES for batch in (1, 8)]
+    jobs += [(portable, 64, 8, "bf16", ())]
     rows = []
-    for job, grid, batch, name in jobs:
-        rows.append(job(ours, grid, batch, name, args.rounds) | common)
+    for job, grid, batch, name, more in jobs:
+        rows.append(job(ours, grid, batch, name, args.rounds, *more) | common)
         short = {k: v for k, v in rows[-1].items() if k not in common and k not in ("unit", "peer_name")}
         print(json.dumps(short), flush=True)
     if args.out:

@@ -1,10 +1,11 @@
 // Times LaunchGlobalAttention alone and prints a JSON object a line.
-//   global_attention_bench [--grid 64] [--batch 8] [--type bf16|fp16] [--kernel auto|hopper|portable]
+//   global_attention_bench [--grid 64] [--batch 8] [--type bf16|fp16]
+//                          [--kernel auto|hopper|portable]
 //                          [--far 1] [--sets 1] [--warmup 8] [--repeats 30]
-// --far 1   each query's own key lies half the grid away, so that the Hopper kernel repeats every row
+// --far 1   each query's own key lies half the grid away: the Hopper kernel repeats every row
 // --sets n  rotates among n inputs, so that none is found in the L2 cache if n of them do not fit
-// ms is the median of `repeats` launches after `warmup`, each between two CUDA events; spread is the range of the
-// middle 80 %, as a fraction of the median.
+// ms is the median of `repeats` launches after `warmup`, each between two CUDA events; spread is
+// the range of the middle 80 %, as a fraction of the median.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>

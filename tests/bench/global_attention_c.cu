@@ -1,9 +1,11 @@
-// LaunchGlobalAttention for Python's ctypes, so that it can be timed beside its peers on one stream.
+// LaunchGlobalAttention for Python's ctypes, so that it can be timed beside its peers on one
+// stream.
 #include <cstdio>
 
 #include "kernels/global_attention.h"
 
-// qkv: the fused product. kernel: as GlobalAttentionKernel. 0, or the status code with its text in `error`.
+// qkv: the fused product. kernel: as GlobalAttentionKernel. 0, or the status code with its text in
+// `error`.
 extern "C" __attribute__((visibility("default"))) int deepencoder_global_attention(
     int fp16, int batch, int heads, int height, int width, const void* qkv, const void* rel_h,
     const void* rel_w, void* out, unsigned long long* repeated_rows, int kernel, void* stream,

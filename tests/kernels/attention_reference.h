@@ -1,5 +1,5 @@
-// Attention with decomposed relative-position bias on the host in double precision, one query at a time, and what
-// rounding to the model type may do to it.
+// Attention with decomposed relative-position bias on the host in double precision, one query at a
+// time, and what rounding to the model type may do to it.
 #pragma once
 
 #include <algorithm>
@@ -43,9 +43,10 @@ struct ReferenceRow {
 
 // s(i,j) = q_i.k_j/8 + q_i.rel_h[yi-yj+height-1] + q_i.rel_w[xi-xj+width-1], softmax, times v.
 //
-// The bound, with u the type's unit roundoff: the result is rounded (u |out|); so is each p (u sum p|v| / sum p =: u A); and q
-// may be rounded again after scaling, which moves a score by at most u sum_d |q_d k_d| / 8 =: u D_j and so
-// the result by at most 2 A u max_j D_j. fp32 arithmetic in between adds a few 2^-24 of the largest score.
+// The bound, with u the type's unit roundoff: the result is rounded (u |out|); so is each p (u sum
+// p|v| / sum p =: u A); and q may be rounded again after scaling, which moves a score by at most u
+// sum_d |q_d k_d| / 8 =: u D_j and so the result by at most 2 A u max_j D_j. fp32 arithmetic in
+// between adds a few 2^-24 of the largest score.
 inline ReferenceRow ReferenceAttention(const HostHead& head, int query, DType type,
                                        Mistake mistake = Mistake::kNone) {
   const int h = head.height, w = head.width, n = head.tokens();

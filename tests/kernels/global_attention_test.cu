@@ -121,8 +121,8 @@ class Problem {
     return head;
   }
 
-  // Every element written, gaps untouched, and about `samples` queries of each head within the bounds; the
-  // normwise error in units of the type's roundoff is at most `limit`.
+  // Every element written, gaps untouched, and about `samples` queries of each head within the
+  // bounds; the normwise error in units of the type's roundoff is at most `limit`.
   void Check(double limit, int samples = 24) {
     const std::vector<uint16_t> out = out_.Get();
     std::vector<bool> mine(out.size());
@@ -206,8 +206,9 @@ class Problem {
   DeviceBuffer<uint16_t> qkv_, rel_h_, rel_w_, out_;
 };
 
-// Each rounding of the result, of p and of the scaled q adds an error of up to u / sqrt(3) in the mean, and the last one grows
-// with the scores: a score q.k/8 of standard deviation spread^2 moves by u spread^2 / sqrt(3).
+// Each rounding of the result, of p and of the scaled q adds an error of up to u / sqrt(3) in the
+// mean, and the last one grows with the scores: a score q.k/8 of standard deviation spread^2 moves
+// by u spread^2 / sqrt(3).
 double NormLimit(const Case& c) { return 2.5 + 0.6 * c.spread * c.spread; }
 
 std::string Describe(const Case& c, Kernel kernel) {
@@ -259,8 +260,8 @@ TEST_F(GlobalAttentionTest, HopperGrids) {
 }
 
 TEST_F(GlobalAttentionTest, PortableGrids) {
-  // Single rows and columns, widths that are multiples of 8 and not, partial tiles, more bias terms than four warps
-  // have room for, and the grids of the model.
+  // Single rows and columns, widths that are multiples of 8 and not, partial tiles, more bias terms
+  // than four warps have room for, and the grids of the model.
   const int shapes[][2] = {{1, 1},   {1, 7},   {7, 1},   {2, 3},   {5, 13},  {14, 14},
                            {8, 8},   {16, 24}, {24, 16}, {17, 8},  {33, 65}, {1, 200},
                            {200, 1}, {3, 900}, {900, 2}, {32, 32}, {40, 40}, {64, 64}};
@@ -294,7 +295,8 @@ TEST_F(GlobalAttentionTest, Batches) {
   for (const Kernel kernel : {Kernel::kHopper, Kernel::kPortable}) {
     if (kernel == Kernel::kHopper && !HasHopper()) continue;
     for (const int batch : {1, 2, 3, 9}) {
-      // 12 heads and batch 9: several items a block. 48 has a last query tile with rows for some groups only.
+      // 12 heads and batch 9: several items a block. 48 has a last query tile with rows for some
+      // groups only.
       RunAndCheck({.batch = batch, .heads = 12, .height = 32, .width = 32}, kernel, 400 + batch, 3);
       RunAndCheck({.type = DType::kFp16, .batch = batch, .heads = 2, .height = 40, .width = 40},
                   kernel, 410 + batch, 8);
@@ -338,7 +340,8 @@ TEST_F(GlobalAttentionTest, TellsMistakesApart) {
 
 // ---------------------------------------------------------------- range
 
-// Scores with a standard deviation of 16 and bias terms to match: some rows outgrow the first tile's maximum.
+// Scores with a standard deviation of 16 and bias terms to match: some rows outgrow the first
+// tile's maximum.
 TEST_F(GlobalAttentionTest, WideScores) {
   for (const Kernel kernel : {Kernel::kHopper, Kernel::kPortable}) {
     if (kernel == Kernel::kHopper && !HasHopper()) continue;
