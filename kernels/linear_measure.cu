@@ -202,7 +202,7 @@ void MeasureScratch::Release() {
 Status MeasureProducts(const LinearShape& shape, const LinearProducts& products,
                        const LinearProduct& reference, MeasureScratch& scratch, Measured* best) {
   const Sizes sizes = BufferSizes(shape, products);
-  DEEPENCODER_RETURN(scratch.Reserve(sizes.total() + 256, shape.type));
+  DEEPENCODER_RETURN(scratch.Reserve(sizes.total() + 512, shape.type));
   void* workspace = nullptr;
   const LinearBuffers buffers = Layout(shape, sizes, scratch.data(), &workspace);
   Stream stream;
@@ -210,7 +210,9 @@ Status MeasureProducts(const LinearShape& shape, const LinearProducts& products,
   DEEPENCODER_RETURN(stream.Init());
   DEEPENCODER_RETURN(begin.Init());
   DEEPENCODER_RETURN(end.Init());
-  auto* const sum = reinterpret_cast<unsigned long long*>(scratch.data() + sizes.total());
+  // Behind the buffers, of which the workspace may have any size.
+  auto* const sum =
+      reinterpret_cast<unsigned long long*>(scratch.data() + (sizes.total() + 255) / 256 * 256);
   const Fingerprints fingerprints(shape, buffers, sizes, workspace, sum, stream.get());
   unsigned long long wanted = 0;
   DEEPENCODER_RETURN(fingerprints.Of(reference, &wanted));

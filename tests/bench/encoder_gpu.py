@@ -118,6 +118,8 @@ def main():
     def emit(name, unit, ours, peer, peer_name, higher, **more):
         results.append({"name": name, "unit": unit, "ours": ours, "peer": peer, "peer_name": peer_name,
                         "ratio": round(ours / peer, 4), "higher_is_better": higher, **more, **common})
+        if options.out:  # after every figure: a run that is cut short leaves what it has
+            pathlib.Path(options.out).write_text(json.dumps(results, indent=1))
         print(f"{name:46} ours {ours:10.3f}  {peer_name} {peer:10.3f}  ratio {ours / peer:.3f} {unit}", flush=True)
 
     order = [SDPBackend.CUDNN_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.FLASH_ATTENTION]
@@ -142,8 +144,6 @@ def main():
         del sides
         torch.cuda.empty_cache()
     print({kind: f"{peak / 2**20:.1f} MiB peak" for kind, (_, peak) in memory.items()})
-    if options.out:
-        pathlib.Path(options.out).write_text(json.dumps(results, indent=1))
 
 
 if __name__ == "__main__":
