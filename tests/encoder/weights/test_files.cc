@@ -1,8 +1,8 @@
 #include "tests/encoder/weights/test_files.h"
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -63,6 +63,7 @@ void WriteZeroSafetensors(const std::string& path, const std::vector<TestTensor>
 
 std::vector<TestTensor> TensorsOf(const std::vector<TensorSpec>& layout, const std::string& dtype) {
   std::vector<TestTensor> tensors;
+  tensors.reserve(layout.size());
   for (const TensorSpec& spec : layout) tensors.push_back({spec.name, dtype, spec.shape});
   return tensors;
 }
