@@ -17,7 +17,7 @@ void BatchQueue::Account(const ImageTask& task, int views) {
   bytes_ += views * task.bytes_per_view();
 }
 
-void BatchQueue::Add(std::shared_ptr<ImageTask> task, absl::Time now) {
+void BatchQueue::Add(const std::shared_ptr<ImageTask>& task, absl::Time now) {
   std::map<int, std::vector<int>> by_side;
   for (int view = task->view_count() - 1; view >= 0; --view) {
     by_side[task->side(view)].push_back(view);

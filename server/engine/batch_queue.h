@@ -63,7 +63,7 @@ class BatchQueue {
   explicit BatchQueue(BatchPolicy policy);
 
   // All views of `task` wait from now on.
-  void Add(std::shared_ptr<ImageTask> task, absl::Time now);
+  void Add(const std::shared_ptr<ImageTask>& task, absl::Time now);
 
   // The next batch; without items if none is ready.
   Batch Take(absl::Time now);

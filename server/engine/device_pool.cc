@@ -106,7 +106,7 @@ absl::Status DevicePool::RunBatch(EncoderSlot* slot, const Batch& batch) {
   if (items.empty()) return absl::OkStatus();
 
   EncodeStats stats;
-  const absl::Status status = slot->Encode(batch.side, items, &stats);
+  absl::Status status = slot->Encode(batch.side, items, &stats);
   const absl::Time ended = context_.clock->Now();
   if (!status.ok()) {
     for (const BatchItem* item : sources) context_.events->OnFailed(item->task, status);

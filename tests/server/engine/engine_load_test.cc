@@ -112,6 +112,8 @@ class EngineLoadTest : public EngineTest {
     EXPECT_EQ(observer_.drops[static_cast<int>(DropReason::kCancelled)], outcomes_.cancelled);
     EXPECT_EQ(observer_.in_flight_images, 0);
     EXPECT_EQ(observer_.in_flight_bytes, 0);
+    // A thread tells that it is idle, or that it threw out what was answered, after the answer.
+    engine_.reset();
     EXPECT_EQ(observer_.queue_items, 0);
     EXPECT_EQ(observer_.queue_bytes, 0);
     EXPECT_EQ(observer_.lowest_queue, 0);
