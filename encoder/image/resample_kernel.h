@@ -6,10 +6,12 @@
 #include <cstdint>
 #include <span>
 
+#include "encoder/resample/bicubic_filter.h"
+
 namespace deepencoder {
 
-inline constexpr int kWeightBits =
-    22;  // fraction bits of a weight: 32 - 8 of a sample - 2 of headroom
+// Fraction bits of a weight: 32 - 8 of a sample - 2 of headroom.
+inline constexpr int kWeightBits = kFilterFractionBits;
 
 // Weights are at most 1.9 in size, and so few or so small that no partial sum leaves 32 bits: a filter's.
 // out[i] = clamp((2^21 + sum over k < taps of weights[k] * src[k * stride + i]) >> 22, 0, 255), i < count.

@@ -6,24 +6,12 @@
 #include <optional>
 
 #include "encoder/image/transpose.h"
+#include "encoder/resample/bicubic_filter.h"
 
 namespace deepencoder {
 namespace {
 
 constexpr size_t kChannels = 3;
-
-// Keys' cubic with a = -0.5; zero from 2 on.
-double Bicubic(double x) {
-  constexpr double a = -0.5;
-  x = std::abs(x);
-  if (x < 1.0) return ((a + 2.0) * x - (a + 3.0)) * x * x + 1;
-  if (x < 2.0) return (((x - 5) * x + 8) * x - 4) * a;
-  return 0.0;
-}
-
-int32_t ToFixed(double weight) {  // half away from zero
-  return static_cast<int32_t>((weight < 0 ? -0.5 : 0.5) + weight * (1 << kWeightBits));
-}
 
 size_t MaxTaps(int in, int out) {
   const double stretch = std::max(static_cast<double>(in) / out, 1.0);
@@ -180,32 +168,6 @@ void ResizeHeight(const std::function<const uint8_t*(size_t first, size_t count)
 }
 
 }  // namespace
-
-// Pillow's precompute_coeffs, in its order of operations.
-AxisWeights BicubicWeights(int in, int out, int index) {
-  constexpr double kSupport = 2.0;
-  const double scale = static_cast<double>(in) / out;
-  const double stretch = std::max(scale, 1.0);
-  const double support = kSupport * stretch, shrink = 1.0 / stretch;
-  const double center = (index + 0.5) * scale;
-  // Rounded as Pillow does, by adding a half and cutting off.
-  // NOLINTBEGIN(bugprone-incorrect-roundings)
-  const int first = std::max(static_cast<int>(center - support + 0.5), 0);
-  const int end = std::min(static_cast<int>(center + support + 0.5), in);
-  // NOLINTEND(bugprone-incorrect-roundings)
-
-  std::vector<double> weights(static_cast<size_t>(end - first));
-  double sum = 0;
-  for (size_t i = 0; i < weights.size(); ++i) {
-    weights[i] = Bicubic((static_cast<double>(i) + first - center + 0.5) * shrink);
-    sum += weights[i];
-  }
-  AxisWeights result{first, std::vector<int32_t>(weights.size())};
-  for (size_t i = 0; i < weights.size(); ++i) {
-    result.weights[i] = ToFixed(sum != 0.0 ? weights[i] / sum : weights[i]);
-  }
-  return result;
-}
 
 void ResizeBicubic(const RgbImage& image, int width, int height, const RowSink& sink) {
   ResizeBicubic(image, width, height, ResampleKernels().back(), sink);

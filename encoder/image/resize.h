@@ -15,13 +15,6 @@
 
 namespace deepencoder {
 
-// Which input samples make output `index` of an axis, and how much of each.
-struct AxisWeights {
-  int first;                     // input sample that weights[0] belongs to
-  std::vector<int32_t> weights;  // in units of 2^-22; they sum to about 1
-};
-AxisWeights BicubicWeights(int in, int out, int index);
-
 // Rows of the result from the top down, each [width][3], valid during the call only.
 using RowSink = std::function<void(int y, const uint8_t* row)>;
 

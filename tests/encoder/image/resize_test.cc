@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "encoder/image/transpose.h"
+#include "encoder/resample/bicubic_filter.h"
 
 namespace deepencoder {
 namespace {
