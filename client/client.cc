@@ -19,6 +19,8 @@ namespace deepencoder::client {
 namespace {
 
 constexpr char kRequestIdKey[] = "x-request-id";
+// How gRPC's text begins when it has refused a message before the server saw it.
+constexpr char kTooLarge[] = "Received message larger than max";
 
 // gRPC 1.51 joins its poller, which may sleep for 10 seconds, when its last object goes: so the library
 // is held until the process ends.
@@ -34,6 +36,13 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(-1);  // a reply in fp32 with 32 tiles has 20 MB
   arguments.SetMaxSendMessageSize(-1);     // the server says what is too large, and by how much
+  // A server that comes back is found soon: gRPC's own delay grows to two minutes, and is shared by all
+  // channels of the process to that address.
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
+                   5000);  // in fact how long an attempt may take
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000);
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
 }
 
@@ -117,8 +126,15 @@ void Client::Impl::CallEnded() {
 }
 
 absl::Status Client::Impl::Explained(const absl::Status& status) const {
-  if (status.code() != absl::StatusCode::kUnavailable) return status;
-  return absl::UnavailableError(absl::StrCat(target, ": ", std::string(status.message())));
+  const std::string text(status.message());
+  if (status.code() == absl::StatusCode::kUnavailable) {
+    return absl::UnavailableError(absl::StrCat(target, ": ", text));
+  }
+  if (status.code() == absl::StatusCode::kResourceExhausted && text.starts_with(kTooLarge)) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(text, ": the image is over the server's limit (its --max-image-bytes)"));
+  }
+  return status;
 }
 
 // ------------------------------------------------------------------ Client

@@ -21,7 +21,7 @@ class Client::Impl {
   void CallStarted();
   void CallEnded();
 
-  // Says which server it was, where the text of gRPC does not.
+  // Says what the text of gRPC does not: which server it was, which limit.
   absl::Status Explained(const absl::Status& status) const;
 
   const std::string target;

@@ -1,10 +1,7 @@
 #include "server/metrics/metrics.h"
 
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <prometheus/text_serializer.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <fstream>
 #include <future>
@@ -16,6 +13,7 @@
 #include "server/metrics/exposition.h"
 #include "server/metrics/metric_table.h"
 #include "server/metrics/process_metrics.h"
+#include "tests/integration/http_get.h"
 
 namespace deepencoder {
 namespace {
@@ -223,24 +221,6 @@ TEST(ProcessMetricsTest, AgreesWithTheKernel) {
   EXPECT_LT(ProcessAge(), 3600);
 }
 
-// GET over a plain socket.
-std::string Get(const std::string& address, const std::string& path) {
-  const size_t colon = address.rfind(':');
-  sockaddr_in to{};
-  to.sin_family = AF_INET;
-  to.sin_port = htons(static_cast<uint16_t>(std::stoi(address.substr(colon + 1))));
-  inet_pton(AF_INET, address.substr(0, colon).c_str(), &to.sin_addr);
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  EXPECT_EQ(connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof(to)), 0);
-  const std::string request = "GET " + path + " HTTP/1.0\r\n\r\n";
-  EXPECT_EQ(send(fd, request.data(), request.size(), 0), static_cast<ssize_t>(request.size()));
-  std::string answer;
-  char part[4096];
-  for (ssize_t got; (got = recv(fd, part, sizeof(part), 0)) > 0;) answer.append(part, got);
-  close(fd);
-  return answer;
-}
-
 TEST(ExpositionTest, IsScrapedOnAFreePort) {
   Metrics metrics;
   const auto exposition =
@@ -248,7 +228,7 @@ TEST(ExpositionTest, IsScrapedOnAFreePort) {
   ASSERT_TRUE(exposition.ok()) << exposition.status();
   const std::string& address = (*exposition)->address();
   EXPECT_THAT(address, Not(testing::EndsWith(":0")));
-  const std::string answer = Get(address, "/metrics");
+  const std::string answer = HttpGet(address, "/metrics");
   EXPECT_THAT(answer, HasSubstr("# TYPE deepencoder_requests_total counter"));
   EXPECT_THAT(answer, HasSubstr("process_open_fds"));
 

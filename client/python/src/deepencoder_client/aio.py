@@ -1,0 +1,186 @@
+"""The client for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import grpc.aio
+
+from . import images as image_loading
+from . import protocol
+from .channel import Address, Tls, Token
+from .client import DEFAULT_CONCURRENCY
+from .embeddings import Embeddings
+from .errors import DeepEncoderError, from_grpc
+from .images import Image, Payload
+from .many import WAITING_RESULTS
+from .options import DEFAULT_TIMEOUT, EncodeOptions, check_options
+from .progress import progress_bar
+from .results import Result
+from .retry import Attempts, RetryPolicy
+from .server_info import Health, ModelInfo
+from .wire import build_request, parse_reply
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
+
+
+class AsyncClient:
+    """A connection to a server, for one event loop: make it inside a coroutine.
+
+    The same surface as Client. Cancelling a task cancels its call, in the server too.
+    """
+
+    def __init__(
+        self,
+        server: str | None = None,
+        *,
+        tls: Tls | bool = False,
+        token: Token | None = None,
+        retry: RetryPolicy = RetryPolicy(),  # noqa: B008: it is immutable
+        channel_options: Sequence[tuple[str, Any]] = (),
+    ) -> None:
+        """As Client's."""
+        self._address = Address(server, tls, token)
+        self._retry = retry
+        self._channel = self._address.open(grpc.aio, channel_options)
+        self._encode = self._channel.unary_unary(protocol.ENCODE_IMAGE)
+        self._info = self._channel.unary_unary(protocol.GET_MODEL_INFO)
+        self._health = self._channel.unary_unary(protocol.HEALTH_CHECK)
+
+    async def encode(self, image: Image, **options: Unpack[EncodeOptions]) -> Embeddings:
+        """Encodes one image. Options: see EncodeOptions. Raises what Client.encode raises."""
+        check_options(options)
+        return await self._encode_one(image, options)
+
+    async def encode_many(
+        self,
+        images: Iterable[Image] | AsyncIterable[Image],
+        *,
+        concurrency: int = DEFAULT_CONCURRENCY,
+        progress: bool = False,
+        **options: Unpack[EncodeOptions],
+    ) -> AsyncIterator[Result]:
+        """Encodes images, at most `concurrency` of them at a time, and gives their results in order.
+
+        As Client.encode_many. Leaving the loop early cancels the rest when the iterator is closed
+        (contextlib.aclosing) or collected.
+        """
+        check_options(options)
+        if concurrency < 1:
+            raise ValueError(f"concurrency: {concurrency} is not 1 or more")
+        room = asyncio.Semaphore(concurrency)
+        # Bounds the results that wait for a slow one before them.
+        tasks: asyncio.Queue[asyncio.Task[Result] | None] = asyncio.Queue(
+            WAITING_RESULTS * concurrency
+        )
+
+        async def one(index: int, image: Image) -> Result:
+            async with room:
+                try:
+                    return Result(index, image, await self._encode_one(image, options))
+                except (DeepEncoderError, OSError) as error:
+                    return Result(index, image, error=error)
+
+        async def take_images() -> None:
+            index = 0
+            try:
+                async for image in _each(images):
+                    await tasks.put(asyncio.create_task(one(index, image)))
+                    index += 1
+            finally:
+                await tasks.put(None)
+
+        # A task of its own: results are given while a slow source has no image yet.
+        source = asyncio.create_task(take_images())
+        try:
+            with progress_bar(images, progress) as bar:
+                while (task := await tasks.get()) is not None:
+                    result = await task
+                    if bar is not None:
+                        bar.update()
+                    yield result
+            await source  # raises what the iterable raised
+        finally:
+            source.cancel()
+            while not tasks.empty():
+                if (task := tasks.get_nowait()) is not None:
+                    task.cancel()
+
+    async def info(self, *, timeout: float | None = 10.0) -> ModelInfo:
+        """What the server serves: modes with their token counts, limits, device, weights."""
+        request = protocol.GetModelInfoRequest().SerializeToString()
+        reply = await self._call(self._info, request, timeout, None)
+        return ModelInfo.from_message(protocol.ModelInfo.FromString(reply))
+
+    async def health(self, service: str = "", *, timeout: float | None = 5.0) -> Health:
+        """Whether the server is ready. One attempt; raises UnavailableError if nobody answers."""
+        request = protocol.HealthCheckRequest(service=service).SerializeToString()
+        try:
+            reply = await self._health(request, timeout=timeout, metadata=self._address.metadata())
+        except grpc.aio.AioRpcError as failure:
+            if failure.code() is grpc.StatusCode.NOT_FOUND:
+                return Health.SERVICE_UNKNOWN
+            raise from_grpc(failure) from None
+        return Health(protocol.HealthCheckResponse.FromString(reply).status)
+
+    async def close(self) -> None:
+        """Ends the connection; calls under way are cancelled."""
+        await self._channel.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def _encode_one(self, image: Image, options: EncodeOptions) -> Embeddings:
+        request = build_request(await _load(image), options)
+        timeout = options.get("timeout", DEFAULT_TIMEOUT)
+        reply = await self._call(self._encode, request, timeout, options.get("request_id"))
+        return parse_reply(reply)
+
+    async def _call(
+        self, method: Any, request: bytes, timeout: float | None, request_id: str | None
+    ) -> bytes:
+        """The reply, after retries."""
+        attempts = Attempts(self._retry, timeout)
+        while True:
+            try:
+                reply: bytes = await method(
+                    request,
+                    timeout=attempts.remaining(),
+                    metadata=self._address.metadata(request_id),
+                )
+                return reply
+            except grpc.aio.AioRpcError as failure:
+                error = from_grpc(failure)
+            delay = attempts.delay_after(error)
+            if delay is None:
+                raise error
+            await asyncio.sleep(delay)
+
+
+async def _load(image: Image) -> Payload:
+    """Reading, rendering and converting must not hold up the loop."""
+    if isinstance(image, bytes):
+        return image_loading.load(image)
+    return await asyncio.to_thread(image_loading.load, image)
+
+
+async def _each(images: Iterable[Image] | AsyncIterable[Image]) -> AsyncIterator[Image]:
+    if isinstance(images, AsyncIterable):
+        async for image in images:
+            yield image
+    else:
+        for image in images:
+            yield image

@@ -1,0 +1,152 @@
+// Starting and stopping the real server.
+#include <gmock/gmock.h>
+#include <grpcpp/create_channel.h>
+#include <grpcpp/grpcpp.h>
+
+#include <csignal>
+#include <future>
+
+#include "absl/time/clock.h"
+#include "grpc/health/v1/health.grpc.pb.h"
+#include "tests/integration/server_fixture.h"
+
+namespace deepencoder {
+namespace {
+
+using testing::HasSubstr;
+
+// One small mode, so that a start takes little.
+const std::vector<std::string> kQuick = {"--modes=tiny,gundam", "--no-warm-up"};
+
+std::vector<std::string> Quick(std::vector<std::string> more) {
+  more.insert(more.begin(), kQuick.begin(), kQuick.end());
+  return more;
+}
+
+client::EncodeOptions In(client::Mode mode) {
+  client::EncodeOptions options;
+  options.mode = mode;
+  options.timeout = absl::Minutes(10);
+  return options;
+}
+
+// Starts an encoding and waits until the server has accepted it.
+std::future<absl::StatusOr<client::Embeddings>> StartEncoding(RunningServer& server,
+                                                              client::Client& client,
+                                                              double in_flight = 1) {
+  auto future = client.EncodeFuture(ReadImage("wide.jpg"), In(client::Mode::kGundam));
+  EXPECT_TRUE(Eventually([&] { return server.Metrics()["deepencoder_in_flight"] == in_flight; }));
+  return future;
+}
+
+TEST(LifecycleTest, DrainFinishesWhatWasAccepted) {
+  RunningServer server("drain", Quick({"--drain-timeout=10m"}));
+  ASSERT_TRUE(server.ready()) << server.process().Stderr();
+  const auto client = server.NewClient();
+  const auto health = grpc::health::v1::Health::NewStub(
+      grpc::CreateChannel(server.address("grpc"), grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  const auto watch = health->Watch(&context, {});
+  grpc::health::v1::HealthCheckResponse response;
+  ASSERT_TRUE(watch->Read(&response));
+  EXPECT_EQ(response.status(), grpc::health::v1::HealthCheckResponse::SERVING);
+
+  auto accepted = StartEncoding(server, *client);
+  server.process().Signal(SIGTERM);
+  ASSERT_TRUE(watch->Read(&response));
+  EXPECT_EQ(response.status(), grpc::health::v1::HealthCheckResponse::NOT_SERVING);
+  const auto late = client->Encode(ReadImage("palette.png"), In(client::Mode::kTiny));
+  EXPECT_EQ(late.status().code(), absl::StatusCode::kUnavailable) << late.status();
+  const auto rows = accepted.get();
+  EXPECT_TRUE(rows.ok()) << rows.status();
+  EXPECT_EQ(server.process().Wait(), 0) << server.process().Stderr();
+  EXPECT_FALSE(watch->Read(&response));
+  watch->Finish();
+}
+
+TEST(LifecycleTest, SecondSignalExitsAtOnce) {
+  RunningServer server("second_signal", Quick({"--drain-timeout=10m"}));
+  ASSERT_TRUE(server.ready()) << server.process().Stderr();
+  const auto client = server.NewClient();
+  std::vector<std::future<absl::StatusOr<client::Embeddings>>> accepted;
+  for (int i = 1; i <= 4; ++i) accepted.push_back(StartEncoding(server, *client, i));
+  server.process().Signal(SIGTERM);
+  ASSERT_TRUE(
+      Eventually([&] { return server.process().Stderr().find("draining") != std::string::npos; }));
+  server.process().Signal(SIGTERM);
+  EXPECT_EQ(server.process().Wait(), 128 + SIGTERM);
+  EXPECT_THAT(server.process().Stderr(), HasSubstr("second signal"));
+  for (auto& future : accepted) future.wait();  // answered, or told of the connection's end
+}
+
+TEST(LifecycleTest, DrainThatRunsOutSaysSo) {
+  RunningServer server("short_drain", Quick({"--drain-timeout=0"}));
+  ASSERT_TRUE(server.ready()) << server.process().Stderr();
+  const auto client = server.NewClient();
+  auto accepted = StartEncoding(server, *client);
+  server.process().Signal(SIGINT);
+  EXPECT_EQ(server.process().Wait(), 1);
+  EXPECT_THAT(server.process().Stderr(), HasSubstr("--drain-timeout passed"));
+  EXPECT_FALSE(accepted.get().ok());
+}
+
+TEST(LifecycleTest, IdleServerStopsAtOnceWithOpenStreams) {
+  RunningServer server("idle", Quick({"--log-format=json"}));
+  ASSERT_TRUE(server.ready()) << server.process().Stderr();
+  const auto health = grpc::health::v1::Health::NewStub(
+      grpc::CreateChannel(server.address("unix"), grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  const auto watch = health->Watch(&context, {});
+  grpc::health::v1::HealthCheckResponse response;
+  ASSERT_TRUE(watch->Read(&response));
+  server.process().Signal(SIGTERM);
+  EXPECT_EQ(server.process().Wait(), 0);
+  while (watch->Read(&response)) {
+  }
+  watch->Finish();
+  EXPECT_THAT(server.process().Stderr(), HasSubstr("\"message\":\"stopped\""));
+}
+
+TEST(LifecycleTest, WrongOptionsExitWithTwo) {
+  const auto run = [](const std::vector<std::string>& args) {
+    return RunProgram(DEEPENCODER_SERVER_PROGRAM, args, WorkFolder() + "/wrong");
+  };
+  Outcome outcome = run({});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("--model=DIR is required"));
+  outcome = run({"--model=x", "--slots=many"});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("--slots: 'many'"));
+  outcome = run({"--help"});
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_THAT(outcome.out, HasSubstr("--drain-timeout"));
+  outcome = run({"--version"});
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_THAT(outcome.out, testing::StartsWith("deepencoder-server "));
+  outcome = run({"--dump-metrics-docs"});
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_THAT(outcome.out, HasSubstr("`deepencoder_requests_total`"));
+}
+
+TEST(LifecycleTest, WhatCannotStartSaysWhy) {
+  RunningServer missing("missing", {"--model=/no/such/folder"});
+  EXPECT_FALSE(missing.ready());
+  EXPECT_EQ(missing.process().Wait(), 1);
+  EXPECT_THAT(missing.process().Stderr(), HasSubstr("/no/such/folder"));
+
+  RunningServer fp16("fp16", {"--compute-dtype=fp16"});
+  EXPECT_EQ(fp16.process().Wait(), 1);
+  EXPECT_THAT(fp16.process().Stderr(), HasSubstr("--compute-dtype"));
+
+  RunningServer first("first", kQuick);
+  ASSERT_TRUE(first.ready()) << first.process().Stderr();
+  RunningServer grpc("grpc_in_use", {"--listen=" + first.address("grpc")});
+  EXPECT_EQ(grpc.process().Wait(), 1);
+  EXPECT_THAT(grpc.process().Stderr(), HasSubstr("--listen: cannot listen on"));
+  RunningServer metrics("metrics_in_use", {"--metrics-listen=" + first.address("metrics")});
+  EXPECT_EQ(metrics.process().Wait(), 1);
+  EXPECT_THAT(metrics.process().Stderr(), HasSubstr("--metrics-listen: cannot listen on"));
+}
+
+}  // namespace
+}  // namespace deepencoder
