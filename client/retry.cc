@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <random>
 
-#include "absl/random/random.h"
 #include "absl/time/clock.h"
 #include "deepencoder/wire/rpc_status.pb.h"
 
@@ -12,8 +12,8 @@ namespace {
 
 // Clients that failed together should not come back together, and none before its time.
 double Jitter() {
-  thread_local absl::BitGen generator;
-  return absl::Uniform(generator, 1.0, 1.5);
+  thread_local std::mt19937 generator{std::random_device{}()};
+  return std::uniform_real_distribution<double>(1.0, 1.5)(generator);
 }
 
 }  // namespace

@@ -90,7 +90,7 @@ TEST(LifecycleTest, DrainThatRunsOutSaysSo) {
   EXPECT_FALSE(accepted.get().ok());
 }
 
-TEST(LifecycleTest, IdleServerStopsAtOnceWithOpenStreams) {
+TEST(LifecycleTest, IdleServerStopsWithOpenStreams) {
   RunningServer server("idle", Quick({"--log-format=json"}));
   ASSERT_TRUE(server.ready()) << server.process().Stderr();
   const auto health = grpc::health::v1::Health::NewStub(
