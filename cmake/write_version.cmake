@@ -1,13 +1,17 @@
 # Writes version.cc with the version and the source revision, when they have changed since the last build.
-# Called at build time: cmake -DSOURCE_DIR= -DVERSION= -DOUTPUT= -P write_version.cmake
-execute_process(COMMAND git -C ${SOURCE_DIR} rev-parse --short=12 HEAD
-                OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+# Called at build time: cmake -DSOURCE_DIR= -DVERSION= -DCOMMIT= -DOUTPUT= -P write_version.cmake
+# COMMIT, where given, is taken as it is: an image is built from a context without .git.
+set(commit "${COMMIT}")
 if(NOT commit)
-  set(commit "unknown")  # a source archive
-else()
-  execute_process(COMMAND git -C ${SOURCE_DIR} diff --quiet HEAD -- . RESULT_VARIABLE changed ERROR_QUIET)
-  if(changed)
-    string(APPEND commit "+changes")
+  execute_process(COMMAND git -C ${SOURCE_DIR} rev-parse --short=12 HEAD
+                  OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  if(NOT commit)
+    set(commit "unknown")  # a source archive
+  else()
+    execute_process(COMMAND git -C ${SOURCE_DIR} diff --quiet HEAD -- . RESULT_VARIABLE changed ERROR_QUIET)
+    if(changed)
+      string(APPEND commit "+changes")
+    endif()
   endif()
 endif()
 set(text "#include \"cmake/version.h\"
