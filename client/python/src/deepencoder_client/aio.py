@@ -41,12 +41,12 @@ class AsyncClient:
         *,
         tls: Tls | bool = False,
         token: Token | None = None,
-        retry: RetryPolicy = RetryPolicy(),  # noqa: B008: it is immutable
+        retry: RetryPolicy | None = None,
         channel_options: Sequence[tuple[str, Any]] = (),
     ) -> None:
         """As Client's."""
         self._address = Address(server, tls, token)
-        self._retry = retry
+        self._retry = retry or RetryPolicy()
         self._channel = self._address.open(grpc.aio, channel_options)
         self._encode = self._channel.unary_unary(protocol.ENCODE_IMAGE)
         self._info = self._channel.unary_unary(protocol.GET_MODEL_INFO)
@@ -65,7 +65,7 @@ class AsyncClient:
         progress: bool = False,
         **options: Unpack[EncodeOptions],
     ) -> AsyncIterator[Result]:
-        """Encodes images, at most `concurrency` of them at a time, and gives their results in order.
+        """Encodes images, at most `concurrency` at a time, and gives their results in order.
 
         As Client.encode_many. Leaving the loop early cancels the rest when the iterator is closed
         (contextlib.aclosing) or collected.

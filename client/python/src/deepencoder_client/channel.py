@@ -15,7 +15,7 @@ from .errors import REQUEST_ID
 DEFAULT_SERVER = "127.0.0.1:50051"
 SERVER_VARIABLE = "DEEPENCODER_SERVER"
 
-Token = Union[str, Callable[[], str]]
+Token = str | Callable[[], str]
 Metadata = Sequence[tuple[str, str]]
 Pem = Union[str, "os.PathLike[str]", bytes]  # a file, or its content
 

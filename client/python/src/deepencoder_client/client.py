@@ -37,7 +37,7 @@ class Client:
         *,
         tls: Tls | bool = False,
         token: Token | None = None,
-        retry: RetryPolicy = RetryPolicy(),  # noqa: B008: it is immutable
+        retry: RetryPolicy | None = None,
         channel_options: Sequence[tuple[str, Any]] = (),
     ) -> None:
         """No connection is made before the first call.
@@ -49,7 +49,7 @@ class Client:
         channel_options: further gRPC channel arguments.
         """
         self._address = Address(server, tls, token)
-        self._retry = retry
+        self._retry = retry or RetryPolicy()
         self._channel = self._address.open(grpc, channel_options)
         # Requests and replies are bytes here: see wire.py.
         self._encode = self._channel.unary_unary(protocol.ENCODE_IMAGE)
@@ -74,7 +74,7 @@ class Client:
         progress: bool = False,
         **options: Unpack[EncodeOptions],
     ) -> Iterator[Result]:
-        """Encodes images, at most `concurrency` of them at a time, and gives their results in order.
+        """Encodes images, at most `concurrency` at a time, and gives their results in order.
 
         An image that fails does not stop the others: its result has the error. Images are taken
         from the iterable as there is room, so it may be endless. progress: a bar, by tqdm.

@@ -59,7 +59,8 @@ class Embeddings:
     """The rows that take the place of an image's placeholder tokens, in their order."""
 
     stored: npt.NDArray[Any]
-    """[rows, width] as received, read-only: float32, float16, or bf16's bits as uint16."""
+    """[rows, width] in the reply's own bytes, read-only: float32, float16, or bf16's bits as
+    uint16. May start at an odd address, which NumPy takes and other code may not."""
     dtype: DType
     geometry: Geometry
     timings: Timings
@@ -76,17 +77,18 @@ class Embeddings:
         return rows, width
 
     def numpy(self) -> npt.NDArray[Any]:
-        """The rows without a copy, read-only.
+        """The rows, in the reply's own memory (read-only) where they lie aligned there.
 
         bf16 is ml_dtypes.bfloat16 where that package is installed, else its bits as uint16.
         """
+        rows = self._aligned()
         if self.dtype != "bf16":
-            return self.stored
+            return rows
         try:
             import ml_dtypes
         except ImportError:
-            return self.stored
-        return self.stored.view(ml_dtypes.bfloat16)
+            return rows
+        return rows.view(ml_dtypes.bfloat16)
 
     def to_float32(self) -> npt.NDArray[np.float32]:
         """The rows as float32, in memory of their own."""
@@ -96,17 +98,21 @@ class Embeddings:
         return (self.stored.astype(np.uint32) << np.uint32(16)).view(np.float32)
 
     def torch(self) -> torch.Tensor:
-        """The rows as a tensor on the CPU, without a copy: it shares its memory with numpy()."""
+        """The rows as a tensor on the CPU, without a copy where numpy() makes none."""
         try:
             import torch
         except ImportError:
-            raise MissingPackageError("torch", "all", "Embeddings.torch") from None
+            raise MissingPackageError("torch", None, "Embeddings.torch") from None
         dtypes = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
         # PyTorch has no read-only tensors and warns of arrays that are. The memory is a reply's,
         # which nothing else refers to, so writing there harms nobody; `rows` keeps it.
-        memory = (ctypes.c_char * self.stored.nbytes).from_address(self.stored.ctypes.data)
-        memory.rows = self.stored  # type: ignore[attr-defined]
+        rows = self._aligned()
+        memory = (ctypes.c_char * rows.nbytes).from_address(rows.ctypes.data)
+        memory.rows = rows  # type: ignore[attr-defined]
         return torch.frombuffer(memory, dtype=dtypes[self.dtype]).view(*self.shape)
+
+    def _aligned(self) -> npt.NDArray[Any]:
+        return np.require(self.stored, requirements="A")
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes FILE.safetensors (one tensor, "embeddings") or FILE.npy (bf16 as float32).
@@ -151,7 +157,7 @@ class _Replacing:
         self._part = f"{path}.part"
 
     def __enter__(self) -> Any:
-        self._file = open(self._part, "wb")  # noqa: SIM115: closed by __exit__
+        self._file = open(self._part, "wb")
         return self._file
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:

@@ -41,10 +41,9 @@ class InputError(DeepEncoderError, ValueError):
 class MissingPackageError(DeepEncoderError, ImportError):
     """An optional package is needed."""
 
-    def __init__(self, package: str, extra: str, purpose: str) -> None:
-        super().__init__(
-            f"{purpose} needs {package}: pip install {package}, or 'deepencoder-client[{extra}]'"
-        )
+    def __init__(self, package: str, extra: str | None, purpose: str) -> None:
+        other = f", or 'deepencoder-client[{extra}]'" if extra else ""
+        super().__init__(f"{purpose} needs {package}: pip install {package}{other}")
 
 
 class ReplyError(DeepEncoderError):

@@ -20,7 +20,11 @@ from .protocol import EncodeImageRequest, EncodeImageResponse, RawImage, name_of
 
 # Wire types of https://protobuf.dev/programming-guides/encoding
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_STORED = {"bf16": np.dtype("<u2"), "fp16": np.dtype("<f2"), "fp32": np.dtype("<f4")}
+_STORED: dict[str, np.dtype[Any]] = {
+    "bf16": np.dtype("<u2"),
+    "fp16": np.dtype("<f2"),
+    "fp32": np.dtype("<f4"),
+}
 _ENUM_OPTIONS = {
     "mode": "Mode",
     "dtype": "DType",
@@ -64,9 +68,6 @@ def parse_reply(reply: bytes) -> Embeddings:
             f"the server's reply of shape {shape} in {dtype} has {len(data)} bytes of rows"
         )
     rows = np.frombuffer(data, dtype=stored).reshape(shape)
-    if not rows.flags.aligned:
-        rows = rows.copy()
-        rows.flags.writeable = False
     geometry, timings = message.geometry, message.timings
     return Embeddings(
         stored=rows,
