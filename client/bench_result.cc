@@ -229,8 +229,8 @@ absl::StatusOr<BenchResult> ParseBenchResult(std::string_view json) {
   for (const JsonValue& value : points->list_value().values()) {
     absl::StatusOr<BenchPoint> point = ReadPoint(value.struct_value());
     if (!point.ok()) {
-      return absl::InvalidArgumentError(absl::StrCat("points[", result.points.size(), "]: ",
-                                                     std::string(point.status().message())));
+      return absl::InvalidArgumentError(absl::StrCat("points[", result.points.size(),
+                                                     "]: ", std::string(point.status().message())));
     }
     result.points.push_back(*std::move(point));
   }

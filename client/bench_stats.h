@@ -35,7 +35,7 @@ struct BenchPoint {
   Distribution latency;
   std::map<std::string, Distribution> latency_by_mode;
   std::array<Distribution, kStages.size()> stages;
-  std::map<std::string, int64_t> errors;     // by status code
+  std::map<std::string, int64_t> errors;        // by status code
   uint64_t bytes_sent = 0, bytes_received = 0;  // images and rows of counted requests
   int peak_outstanding = 0;
   int64_t unsent = 0;

@@ -4,8 +4,10 @@
 #include <string>
 #include <vector>
 
+#include "client/bench_command.h"
 #include "client/checkpoint_command.h"
 #include "client/commands.h"
+#include "client/view_command.h"
 #include "cmake/version.h"
 
 namespace {
@@ -16,6 +18,8 @@ const char kHelp[] =
     "  deepencoder encode IMAGE...     embed images with a running server\n"
     "  deepencoder info                what a server serves: modes, limits, device, weights\n"
     "  deepencoder health              whether a server is ready, for probes\n"
+    "  deepencoder view IMAGE          what the language model gets of an image: tiles, tokens, rows\n"
+    "  deepencoder bench               measure a server: latency against throughput\n"
     "  deepencoder checkpoint ...      look at a checkpoint folder, or make a synthetic one\n"
     "\n"
     "'deepencoder COMMAND --help' explains each. A server is started by\n"
@@ -40,6 +44,8 @@ int main(int argc, char** argv) {
   if (command == "encode") return deepencoder::client::RunEncode(rest);
   if (command == "info") return deepencoder::client::RunInfo(rest);
   if (command == "health") return deepencoder::client::RunHealth(rest);
+  if (command == "view") return deepencoder::client::RunView(rest);
+  if (command == "bench") return deepencoder::client::RunBench(rest);
   if (command == "checkpoint") return deepencoder::RunCheckpointCommand(rest, std::cout, std::cerr);
   if (command == "--help" || command == "-h" || command == "help") {
     std::fputs(kHelp, stdout);
