@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/time/clock.h"
 #include "cmake/version.h"
+#include "server/kserve/inference_service.h"
 #include "server/metrics/device_metrics.h"
 #include "server/metrics/exposition.h"
 #include "server/metrics/metrics.h"
@@ -54,12 +55,9 @@ class Server {
   Server(const ServerOptions& options, const Logger* logger)
       : options_(options),
         logger_(logger),
-        service_({.rules = RulesOf(options),
-                  .max_image_pixels = options.max_image_pixels,
-                  .stream_window = static_cast<int>(options.stream_window),
-                  .observer = &metrics_,
-                  .logger = logger}),
-        health_({v1::VisionEncoder::service_full_name()}) {}
+        service_(MakeRpcContext()),
+        kserve_(MakeRpcContext(), [this] { return service_.Admit(); }),
+        health_(ServiceNames()) {}
 
   // Opens the ports (health says NOT_SERVING), loads the model, warms up, says SERVING.
   absl::Status Start() {
@@ -108,12 +106,28 @@ class Server {
   }
 
  private:
+  RpcContext MakeRpcContext() {
+    return {.rules = RulesOf(options_),
+            .max_image_pixels = options_.max_image_pixels,
+            .stream_window = static_cast<int>(options_.stream_window),
+            .observer = &metrics_,
+            .logger = logger_};
+  }
+
+  std::vector<std::string> ServiceNames() const {
+    std::vector<std::string> names = {v1::VisionEncoder::service_full_name()};
+    if (options_.kserve) names.push_back(inference::GRPCInferenceService::service_full_name());
+    return names;
+  }
+
   absl::Status Listen() {
+    std::vector<grpc::Service*> services = {&service_, &health_};
+    if (options_.kserve) services.push_back(&kserve_);
     auto grpc = GrpcServer::Start({.listen = options_.listen,
                                    .memory = options_.grpc_memory,
                                    .max_image_bytes = options_.max_image_bytes,
                                    .reflection = options_.reflection},
-                                  {&service_, &health_});
+                                  services);
     if (!grpc.ok()) {
       return {grpc.status().code(), "--listen: " + std::string(grpc.status().message())};
     }
@@ -177,6 +191,7 @@ class Server {
   const std::shared_ptr<BackendMemory> memory_ = std::make_shared<BackendMemory>();
   std::shared_ptr<Engine> engine_;
   VisionEncoderService service_;
+  kserve::InferenceService kserve_;
   HealthService health_;
   std::unique_ptr<Exposition> exposition_;
   std::unique_ptr<GrpcServer> grpc_;

@@ -162,6 +162,9 @@ void AddAddressOptions(std::vector<OptionSpec>& table) {
   table.push_back({group, "reflection", "", "true",
                    "Serve gRPC reflection, so that tools such as grpcurl can list the service.",
                    Switch(&ServerOptions::reflection)});
+  table.push_back({group, "kserve", "", "true",
+                   "Serve KServe's inference protocol (v2) on the same addresses.",
+                   Switch(&ServerOptions::kserve)});
   table.push_back({group, "ready-file", "FILE", "",
                    "File to write once serving: a line name=value for each address, with the real "
                    "ports.",

@@ -35,6 +35,7 @@ struct ServerOptions {
   std::vector<std::string> listen;
   std::string metrics_listen;  // empty: no metrics endpoint
   bool reflection = false;
+  bool kserve = false;
   std::string ready_file;  // empty: none
   // device
   DeviceChoice device = DeviceChoice::kAuto;

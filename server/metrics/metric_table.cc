@@ -14,9 +14,9 @@ using enum BucketSet;
 constexpr MetricSpec kTable[] = {
     // ---- calls
     {MetricId::kRequests, "deepencoder_requests_total", kCounter, "", "method,code", kNone,
-     "Calls that ended, by gRPC status. A stream of EncodeImages is one call."},
+     "Calls that ended, by gRPC status. A stream of EncodeImages is one call, and so is a ModelInfer (KServe) of any batch."},
     {MetricId::kRequestDuration, "deepencoder_request_duration_seconds", kHistogram, "seconds", "method", kSeconds,
-     "From an image's arrival to its reply, whatever the status; of EncodeImages for each image."},
+     "From a request's arrival to its reply, whatever the status; of EncodeImages for each image."},
     {MetricId::kCallsActive, "deepencoder_calls_active", kGauge, "", "method", kNone,
      "Calls under way."},
     {MetricId::kStreamImages, "deepencoder_stream_images_total", kCounter, "", "code", kNone,

@@ -3,7 +3,6 @@
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/wire_format_lite.h>
 #include <grpcpp/impl/codegen/proto_utils.h>
-#include <grpcpp/support/slice.h>
 
 #include <memory>
 #include <utility>
@@ -15,14 +14,14 @@ using DataOwner = std::shared_ptr<const std::byte[]>;
 
 void ReleaseOwner(void* owner) { delete static_cast<DataOwner*>(owner); }
 
-// A slice that keeps the result's data alive. gRPC never writes to the bytes of a slice it sends.
+}  // namespace
+
 grpc::Slice SharedSlice(const EncodeResult& result) {
   auto owner = std::make_unique<DataOwner>(result.data);
   auto* bytes = const_cast<std::byte*>(result.data.get());
   return {bytes, result.bytes, ReleaseOwner, owner.release()};
 }
 
-// The key and the length that stand before the bytes of field `number`.
 std::string BytesFieldPrefix(int number, size_t size) {
   using google::protobuf::internal::WireFormatLite;
   uint8_t prefix[16];
@@ -31,8 +30,6 @@ std::string BytesFieldPrefix(int number, size_t size) {
   end = google::protobuf::io::CodedOutputStream::WriteVarint64ToArray(size, end);
   return {prefix, end};
 }
-
-}  // namespace
 
 absl::StatusOr<v1::EncodeImageRequest> ParseRequest(const grpc::ByteBuffer& buffer) {
   grpc::ByteBuffer reader = buffer;  // shares the slices; parsing consumes the copy

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/slice.h>
 
 #include <string>
 #include <string_view>
@@ -14,6 +15,12 @@ namespace deepencoder {
 
 // Errors: INVALID_ARGUMENT if the bytes are no EncodeImageRequest.
 absl::StatusOr<v1::EncodeImageRequest> ParseRequest(const grpc::ByteBuffer& buffer);
+
+// A slice that keeps the result's data alive. gRPC never writes to the bytes of a slice it sends.
+grpc::Slice SharedSlice(const EncodeResult& result);
+
+// The key and the length that stand before the `size` bytes of field `number`.
+std::string BytesFieldPrefix(int number, size_t size);
 
 // `response` without its data, then the result's data by reference: the buffer shares ownership of it
 // until gRPC has sent it.

@@ -10,6 +10,14 @@ std::string_view Name(Method method) {
       return "EncodeImages";
     case Method::kGetModelInfo:
       return "GetModelInfo";
+    case Method::kModelInfer:
+      return "ModelInfer";
+    case Method::kServerMetadata:
+      return "ServerMetadata";
+    case Method::kModelMetadata:
+      return "ModelMetadata";
+    case Method::kModelConfig:
+      return "ModelConfig";
   }
   return "unknown";
 }

@@ -9,9 +9,19 @@
 
 namespace deepencoder {
 
-enum class Method : uint8_t { kEncodeImage, kEncodeImages, kGetModelInfo };
-inline constexpr Method kMethods[] = {Method::kEncodeImage, Method::kEncodeImages,
-                                      Method::kGetModelInfo};
+// Those of deepencoder.v1.VisionEncoder, then those of KServe's protocol but its probes.
+enum class Method : uint8_t {
+  kEncodeImage,
+  kEncodeImages,
+  kGetModelInfo,
+  kModelInfer,
+  kServerMetadata,
+  kModelMetadata,
+  kModelConfig,
+};
+inline constexpr Method kMethods[] = {
+    Method::kEncodeImage,    Method::kEncodeImages,  Method::kGetModelInfo, Method::kModelInfer,
+    Method::kServerMetadata, Method::kModelMetadata, Method::kModelConfig};
 std::string_view Name(Method method);
 
 inline constexpr int kStatusCodes = 17;        // OK = 0 to UNAUTHENTICATED = 16
@@ -22,7 +32,7 @@ class RpcObserver {
   virtual ~RpcObserver() = default;
   virtual void OnCallStarted(Method method) = 0;
   virtual void OnCallEnded(Method method, grpc::StatusCode code) = 0;
-  // An image of either encoding method, or a GetModelInfo call, was answered after this time.
+  // A call was answered after this time; of EncodeImages each image.
   virtual void OnAnswered(Method method, double seconds) = 0;
   // One image of an EncodeImages call ended with this code.
   virtual void OnStreamImage(grpc::StatusCode code) = 0;

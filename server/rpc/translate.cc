@@ -126,15 +126,18 @@ absl::StatusOr<RawPixels> ToRawPixels(
                    Share(request, raw.rgb())};
 }
 
+absl::Status SetFile(SharedBytes file, const RequestRules& rules, EncodeJob& job) {
+  const size_t bytes = file.bytes.size();
+  if (bytes == 0) return absl::InvalidArgumentError("the image file is empty (0 bytes)");
+  job.image = EncodedFile{std::move(file)};
+  return CheckSize(bytes, rules);
+}
+
 absl::Status SetImage(const std::shared_ptr<const v1::EncodeImageRequest>& request,
                       const RequestRules& rules, EncodeJob& job) {
   switch (request->image_case()) {
     case v1::EncodeImageRequest::kEncoded:
-      if (request->encoded().empty()) {
-        return absl::InvalidArgumentError("the image file is empty (0 bytes)");
-      }
-      job.image = EncodedFile{Share(request, request->encoded())};
-      return CheckSize(request->encoded().size(), rules);
+      return SetFile(Share(request, request->encoded()), rules, job);
     case v1::EncodeImageRequest::kRaw: {
       absl::StatusOr<RawPixels> raw = ToRawPixels(request);
       if (!raw.ok()) return raw.status();
@@ -194,29 +197,45 @@ std::string CutId(std::string id) {
   return id;
 }
 
+// All but the image.
+absl::StatusOr<EncodeJob> ToJobWithoutImage(const v1::EncodeImageRequest& request,
+                                            const RequestRules& rules) {
+  if (request.id().size() > kMaxImageId) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the id has ", request.id().size(), " bytes; the limit is ", kMaxImageId));
+  }
+  EncodeJob job;
+  const auto mode = ToMode(request.mode(), rules);
+  if (!mode.ok()) return mode.status();
+  job.mode = *mode;
+  const auto dtype = ToDType(request.dtype());
+  if (!dtype.ok()) return dtype.status();
+  job.dtype = *dtype;
+  const auto alpha = ToAlpha(request.alpha(), rules.alpha);
+  if (!alpha.ok()) return alpha.status();
+  job.alpha = *alpha;
+  const auto gray16 = ToGray16(request.gray16(), rules.gray16);
+  if (!gray16.ok()) return gray16.status();
+  job.gray16 = *gray16;
+  if (absl::Status status = SetMaxTiles(request, rules, job); !status.ok()) return status;
+  return job;
+}
+
 }  // namespace
 
 absl::StatusOr<EncodeJob> ToJob(std::shared_ptr<const v1::EncodeImageRequest> request,
                                 const RequestRules& rules) {
-  if (request->id().size() > kMaxImageId) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the id has ", request->id().size(), " bytes; the limit is ", kMaxImageId));
-  }
-  EncodeJob job;
-  const auto mode = ToMode(request->mode(), rules);
-  if (!mode.ok()) return mode.status();
-  job.mode = *mode;
-  const auto dtype = ToDType(request->dtype());
-  if (!dtype.ok()) return dtype.status();
-  job.dtype = *dtype;
-  const auto alpha = ToAlpha(request->alpha(), rules.alpha);
-  if (!alpha.ok()) return alpha.status();
-  job.alpha = *alpha;
-  const auto gray16 = ToGray16(request->gray16(), rules.gray16);
-  if (!gray16.ok()) return gray16.status();
-  job.gray16 = *gray16;
-  if (absl::Status status = SetMaxTiles(*request, rules, job); !status.ok()) return status;
-  if (absl::Status status = SetImage(request, rules, job); !status.ok()) return status;
+  absl::StatusOr<EncodeJob> job = ToJobWithoutImage(*request, rules);
+  if (!job.ok()) return job;
+  if (absl::Status status = SetImage(request, rules, *job); !status.ok()) return status;
+  return job;
+}
+
+absl::StatusOr<EncodeJob> ToJob(const v1::EncodeImageRequest& options, SharedBytes file,
+                                const RequestRules& rules) {
+  absl::StatusOr<EncodeJob> job = ToJobWithoutImage(options, rules);
+  if (!job.ok()) return job;
+  if (absl::Status status = SetFile(std::move(file), rules, *job); !status.ok()) return status;
   return job;
 }
 

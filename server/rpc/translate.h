@@ -31,6 +31,9 @@ struct RequestRules {
 // Errors: INVALID_ARGUMENT (no image, unknown or unserved option), RESOURCE_EXHAUSTED (too many bytes).
 absl::StatusOr<EncodeJob> ToJob(std::shared_ptr<const v1::EncodeImageRequest> request,
                                 const RequestRules& rules);
+// As above, with `file` as the image; of `options` all fields but the image count.
+absl::StatusOr<EncodeJob> ToJob(const v1::EncodeImageRequest& options, SharedBytes file,
+                                const RequestRules& rules);
 
 // All fields but data.
 v1::EncodeImageResponse ToResponse(std::string id, const EncodeResult& result);

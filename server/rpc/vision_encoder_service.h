@@ -31,6 +31,9 @@ class VisionEncoderService final : public VisionEncoderBase {
   // New calls are answered UNAVAILABLE; streams end once their images in flight are answered.
   void Drain();
 
+  // What a new call uses. UNAVAILABLE while starting or draining.
+  absl::StatusOr<std::shared_ptr<const Serving>> Admit();
+
   grpc::ServerUnaryReactor* EncodeImage(grpc::CallbackServerContext* context,
                                         const grpc::ByteBuffer* request,
                                         grpc::ByteBuffer* response) override;
@@ -41,9 +44,6 @@ class VisionEncoderService final : public VisionEncoderBase {
                                          v1::ModelInfo* response) override;
 
  private:
-  // UNAVAILABLE while starting or draining.
-  absl::StatusOr<std::shared_ptr<const Serving>> Admit();
-
   const RpcContext rpc_;
   Mutex mutex_;
   std::shared_ptr<const Serving> serving_ ABSL_GUARDED_BY(mutex_);

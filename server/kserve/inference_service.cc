@@ -1,0 +1,272 @@
+#include "server/kserve/inference_service.h"
+
+#include <grpcpp/impl/codegen/proto_utils.h>
+
+#include <algorithm>
+#include <atomic>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "server/kserve/describe.h"
+#include "server/kserve/infer_request.h"
+#include "server/kserve/infer_response.h"
+#include "server/rpc/request_id.h"
+#include "server/rpc/status.h"
+
+namespace deepencoder::kserve {
+namespace {
+
+absl::StatusOr<std::shared_ptr<const inference::ModelInferRequest>> Parse(
+    const grpc::ByteBuffer& buffer) {
+  grpc::ByteBuffer reader = buffer;  // shares the slices; parsing consumes the copy
+  auto message = std::make_shared<inference::ModelInferRequest>();
+  const grpc::Status status =
+      grpc::SerializationTraits<inference::ModelInferRequest>::Deserialize(&reader, message.get());
+  if (status.ok()) return message;
+  return absl::InvalidArgumentError(
+      "the message is not an inference.ModelInferRequest: its bytes do not parse");
+}
+
+// With the image's number before the text; a retry hint stays.
+absl::Status OfImage(size_t index, const absl::Status& status) {
+  absl::Status named(status.code(),
+                     absl::StrCat("image ", index, ": ", std::string(status.message())));
+  status.ForEachPayload(
+      [&named](auto type, const absl::Cord& payload) { named.SetPayload(type, payload); });
+  return named;
+}
+
+// One ModelInfer call. Deletes itself when gRPC is done with it, which is after Finish, which is after
+// the engine's last answer: so the engine's callbacks never meet a dead object.
+class InferCall final : public grpc::ServerUnaryReactor {
+ public:
+  InferCall(const RpcContext* rpc, grpc::CallbackServerContext* context, grpc::ByteBuffer* response)
+      : rpc_(rpc), response_(response), request_id_(TakeRequestId(*context)) {
+    rpc_->observer->OnCallStarted(Method::kModelInfer);
+  }
+
+  void Run(std::shared_ptr<const Serving> serving, grpc::CallbackServerContext* context,
+           const grpc::ByteBuffer& buffer) {
+    const auto message = Parse(buffer);
+    // What was received is parsed: gRPC need not keep it for as long as the images are encoded.
+    context->GetRpcAllocatorState()->FreeRequest();
+    if (!message.ok()) return Refuse(message.status());
+    model_ = serving->info.model();
+    absl::Status status =
+        CheckModel(serving->info, (*message)->model_name(), (*message)->model_version());
+    if (!status.ok()) return Refuse(status);
+    absl::StatusOr<InferRequest> request = ReadInferRequest(*message);
+    if (!request.ok()) return Refuse(request.status());
+    request_ = *std::move(request);
+    absl::StatusOr<std::vector<EncodeJob>> jobs = MakeJobs(DeadlineOf(*context));
+    if (!jobs.ok()) return Refuse(jobs.status());
+    Encode(std::move(serving), *std::move(jobs));
+  }
+
+  // Ends the call before any image was given to the engine.
+  void Refuse(const absl::Status& status) {
+    LogAnswer(*rpc_->logger, Method::kModelInfer, request_id_, request_.options.image.id(), status,
+              absl::Now() - arrived_);
+    Answer(status);
+  }
+
+ private:
+  absl::StatusOr<std::vector<EncodeJob>> MakeJobs(absl::Time deadline) {
+    deadline = std::min(deadline, arrived_ + request_.options.timeout);
+    std::vector<EncodeJob> jobs;
+    for (size_t i = 0; i < request_.files.size(); ++i) {
+      absl::StatusOr<EncodeJob> job =
+          ToJob(request_.options.image, std::move(request_.files[i]), rpc_->rules);
+      if (!job.ok()) return InBatch(i, job.status());
+      job->request_id = request_id_;
+      job->deadline = deadline;
+      job->cancel = cancel_;
+      jobs.push_back(*std::move(job));
+    }
+    return jobs;
+  }
+
+  // Nothing of this object is touched after the last job is handed over: its answer may end the call.
+  void Encode(std::shared_ptr<const Serving> serving, std::vector<EncodeJob> jobs) {
+    const size_t count = jobs.size();
+    results_.resize(count);
+    unanswered_ = count;
+    serving_ = serving;
+    for (size_t i = 0; i < count; ++i) {
+      serving->engine->Encode(std::move(jobs[i]), [this, i](absl::StatusOr<EncodeResult> result) {
+        OnResult(i, std::move(result));
+      });
+    }
+  }
+
+  // Each image's place in results_ is written by its answer alone, and read after the last answer.
+  void OnResult(size_t index, absl::StatusOr<EncodeResult> result) {
+    LogAnswer(*rpc_->logger, Method::kModelInfer, request_id_, request_.options.image.id(), result,
+              absl::Now() - arrived_);
+    if (result.ok()) {
+      results_[index] = *std::move(result);
+    } else if (!failed_.exchange(true)) {
+      failure_ = InBatch(index, result.status());
+      cancel_->Cancel();  // the call fails: its other images need not be encoded
+    }
+    if (unanswered_.fetch_sub(1, std::memory_order_acq_rel) == 1) Assemble();
+  }
+
+  void Assemble() {
+    if (failed_) return Answer(failure_);
+    absl::StatusOr<grpc::ByteBuffer> written = WriteInferResponse(model_, request_, results_);
+    results_.clear();  // the answer holds what it needs
+    if (written.ok()) *response_ = *std::move(written);
+    Answer(written.status());
+  }
+
+  void Answer(const absl::Status& status) {
+    rpc_->observer->OnAnswered(Method::kModelInfer, absl::ToDoubleSeconds(absl::Now() - arrived_));
+    code_ = static_cast<grpc::StatusCode>(status.code());
+    Finish(ToGrpcStatus(status));
+  }
+
+  absl::Status InBatch(size_t index, const absl::Status& status) const {
+    return request_.batched ? OfImage(index, status) : status;
+  }
+
+  void OnCancel() override { cancel_->Cancel(); }
+  void OnDone() override {
+    rpc_->observer->OnCallEnded(Method::kModelInfer, code_);
+    delete this;
+  }
+
+  const RpcContext* const rpc_;
+  grpc::ByteBuffer* const response_;
+  const std::string request_id_;
+  const absl::Time arrived_ = absl::Now();
+  const std::shared_ptr<CancelFlag> cancel_ = std::make_shared<CancelFlag>();
+  std::shared_ptr<const Serving> serving_;  // its engine outlives the jobs
+  std::string model_;
+  InferRequest request_;  // its files go to the jobs
+  std::vector<EncodeResult> results_;
+  std::atomic<size_t> unanswered_{0};
+  std::atomic<bool> failed_{false};
+  absl::Status failure_;  // of the first image that failed; read after the last answer
+  grpc::StatusCode code_ = grpc::StatusCode::OK;  // written before Finish, read after it
+};
+
+// A ModelStreamInfer call, which ends as it begins.
+class RefusedStream final : public grpc::ServerBidiReactor<inference::ModelInferRequest,
+                                                           inference::ModelStreamInferResponse> {
+ public:
+  RefusedStream() {
+    Finish({grpc::StatusCode::UNIMPLEMENTED,
+            "ModelStreamInfer is not served: each image has one result, call ModelInfer; for many "
+            "images over one call there is deepencoder.v1.VisionEncoder.EncodeImages"});
+  }
+
+ private:
+  void OnDone() override { delete this; }
+};
+
+}  // namespace
+
+InferenceService::InferenceService(RpcContext rpc, Admit admit)
+    : rpc_(std::move(rpc)), admit_(std::move(admit)) {}
+
+grpc::ServerUnaryReactor* InferenceService::ServerLive(
+    grpc::CallbackServerContext* context, const inference::ServerLiveRequest* /*request*/,
+    inference::ServerLiveResponse* response) {
+  response->set_live(true);
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* InferenceService::ServerReady(
+    grpc::CallbackServerContext* context, const inference::ServerReadyRequest* /*request*/,
+    inference::ServerReadyResponse* response) {
+  const auto serving = admit_();
+  response->set_ready(serving.ok() && (*serving)->engine->healthy());
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* InferenceService::ModelReady(grpc::CallbackServerContext* context,
+                                                       const inference::ModelReadyRequest* request,
+                                                       inference::ModelReadyResponse* response) {
+  const auto serving = admit_();
+  absl::Status status;
+  if (serving.ok()) {
+    status = CheckModel((*serving)->info, request->name(), request->version());
+    response->set_ready(status.ok() && (*serving)->engine->healthy());
+  }
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpcStatus(status));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* InferenceService::ServerMetadata(
+    grpc::CallbackServerContext* context, const inference::ServerMetadataRequest* /*request*/,
+    inference::ServerMetadataResponse* response) {
+  return Describe(context, Method::kServerMetadata, [response](const Serving& serving) {
+    *response = DescribeServer(serving.info);
+    return absl::OkStatus();
+  });
+}
+
+grpc::ServerUnaryReactor* InferenceService::ModelMetadata(
+    grpc::CallbackServerContext* context, const inference::ModelMetadataRequest* request,
+    inference::ModelMetadataResponse* response) {
+  return Describe(context, Method::kModelMetadata, [request, response](const Serving& serving) {
+    absl::Status status = CheckModel(serving.info, request->name(), request->version());
+    if (status.ok()) *response = DescribeModel(serving.info);
+    return status;
+  });
+}
+
+grpc::ServerUnaryReactor* InferenceService::ModelConfig(
+    grpc::CallbackServerContext* context, const inference::ModelConfigRequest* request,
+    inference::ModelConfigResponse* response) {
+  return Describe(context, Method::kModelConfig, [request, response](const Serving& serving) {
+    absl::Status status = CheckModel(serving.info, request->name(), request->version());
+    if (status.ok()) *response = DescribeConfig(serving.info);
+    return status;
+  });
+}
+
+grpc::ServerUnaryReactor* InferenceService::ModelInfer(grpc::CallbackServerContext* context,
+                                                       const grpc::ByteBuffer* request,
+                                                       grpc::ByteBuffer* response) {
+  auto* call = new InferCall(&rpc_, context, response);
+  auto serving = admit_();
+  if (serving.ok()) {
+    call->Run(*std::move(serving), context, *request);
+  } else {
+    call->Refuse(serving.status());
+  }
+  return call;
+}
+
+grpc::ServerBidiReactor<inference::ModelInferRequest, inference::ModelStreamInferResponse>*
+InferenceService::ModelStreamInfer(grpc::CallbackServerContext* /*context*/) {
+  return new RefusedStream();
+}
+
+grpc::ServerUnaryReactor* InferenceService::Describe(grpc::CallbackServerContext* context,
+                                                     Method method, const Fill& fill) {
+  const absl::Time arrived = absl::Now();
+  rpc_.observer->OnCallStarted(method);
+  TakeRequestId(*context);
+  const auto serving = admit_();
+  const absl::Status status = serving.ok() ? fill(**serving) : serving.status();
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpcStatus(status));
+  rpc_.observer->OnAnswered(method, absl::ToDoubleSeconds(absl::Now() - arrived));
+  rpc_.observer->OnCallEnded(method, static_cast<grpc::StatusCode>(status.code()));
+  return reactor;
+}
+
+}  // namespace deepencoder::kserve
