@@ -74,10 +74,9 @@ class AsyncClient:
         if concurrency < 1:
             raise ValueError(f"concurrency: {concurrency} is not 1 or more")
         room = asyncio.Semaphore(concurrency)
-        # Bounds the results that wait for a slow one before them.
-        tasks: asyncio.Queue[asyncio.Task[Result] | None] = asyncio.Queue(
-            WAITING_RESULTS * concurrency
-        )
+        window = asyncio.Semaphore(WAITING_RESULTS * concurrency)  # images taken, results not given
+        tasks: asyncio.Queue[asyncio.Task[Result] | None] = asyncio.Queue()
+        running: set[asyncio.Task[Result]] = set()
 
         async def one(index: int, image: Image) -> Result:
             async with room:
@@ -89,11 +88,16 @@ class AsyncClient:
         async def take_images() -> None:
             index = 0
             try:
+                await window.acquire()
                 async for image in _each(images):
-                    await tasks.put(asyncio.create_task(one(index, image)))
+                    task = asyncio.create_task(one(index, image))
+                    running.add(task)
+                    task.add_done_callback(running.discard)
+                    tasks.put_nowait(task)
                     index += 1
+                    await window.acquire()
             finally:
-                await tasks.put(None)
+                tasks.put_nowait(None)
 
         # A task of its own: results are given while a slow source has no image yet.
         source = asyncio.create_task(take_images())
@@ -104,12 +108,13 @@ class AsyncClient:
                     if bar is not None:
                         bar.update()
                     yield result
+                    window.release()
             await source  # raises what the iterable raised
         finally:
-            source.cancel()
-            while not tasks.empty():
-                if (task := tasks.get_nowait()) is not None:
-                    task.cancel()
+            unfinished = [source, *running]
+            for left in unfinished:
+                left.cancel()
+            await asyncio.gather(*unfinished, return_exceptions=True)
 
     async def info(self, *, timeout: float | None = 10.0) -> ModelInfo:
         """What the server serves: modes with their token counts, limits, device, weights."""
