@@ -32,9 +32,15 @@ while read -r sum name; do
   fi
   part="$dir/.$name.part"
   echo "fetch-model: fetching $name"
-  curl --fail --silent --show-error --location --retry 5 --retry-delay 2 --connect-timeout 20 \
-    --speed-limit 1024 --speed-time 60 --continue-at - --output "$part" "$base/$name" ||
-    { echo "fetch-model: cannot fetch $base/$name" >&2; exit 1; }
+  # All of it may be there, without its name yet.
+  [ -f "$part" ] && is_right "$sum" "$part" || curl --fail --silent --show-error --location --retry 5 --retry-delay 2 --connect-timeout 20 \
+    --speed-limit 1024 --speed-time 60 --continue-at - --output "$part" "$base/$name" || {
+      status=$?
+      # 22: an error of HTTP, 33: no ranges. What is there may be what the server cannot go on from.
+      case $status in 22|33) rm -f "$part" ;; esac
+      echo "fetch-model: cannot fetch $base/$name" >&2
+      exit 1
+    }
   if ! is_right "$sum" "$part"; then
     echo "fetch-model: $name has the sum $(sha256sum "$part" | cut -d' ' -f1), not $sum: removed" >&2
     rm -f "$part"
