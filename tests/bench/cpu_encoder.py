@@ -85,7 +85,7 @@ def main():
     common = {"device": f"{cpu_name()}, {options.threads} threads",
               "commit": subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], capture_output=True,
                                        text=True).stdout.strip(),
-              "command": "python3 tests/bench/cpu_encoder.py " + " ".join(sys.argv[1:]),
+              "command": "python3 tests/bench/cpu_encoder.py BENCH CHECKPOINT " + " ".join(sys.argv[3:]),
               "date": datetime.date.today().isoformat()}
     results = []
     for type_name in options.types:
@@ -102,6 +102,8 @@ def main():
         results.append({"name": f"cpu encoder {where}", "unit": "ms", "ours": round(ours, 1), "peer": round(peer, 1),
                         "peer_name": f"PyTorch {torch.__version__} CPU, eager, dense bias", "ratio": round(ours / peer, 4),
                         "higher_is_better": False,
+                        # The machine's other work: figures of a busy one are too high on both sides.
+                        "load_average": round(os.getloadavg()[0], 1),
                         "spread_ms": {name: [round(min(t), 1), round(max(t), 1)] for name, t in times.items()}, **common})
         if type_name == "bf16":
             peak = sides["ours"].peak_bytes() / 2**20
