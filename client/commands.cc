@@ -123,9 +123,10 @@ int RunInfo(const std::vector<std::string>& args) {
 
 int RunHealth(const std::vector<std::string>& args) {
   ServerFlags values;
-  bool help = false;
+  bool json = false, help = false;
   FlagSet flags;
   AddServerFlags(flags, values);
+  flags.AddSwitch("json", "One JSON object.", &json);
   flags.AddSwitch("help", "Print this.", &help);
   const std::optional<int> ended = ParseFlagsOnly(
       flags, args, help,
@@ -146,7 +147,7 @@ int RunHealth(const std::vector<std::string>& args) {
     return kExitUnreachable;
   }
   const std::string& name = HealthCheckResponse::ServingStatus_Name(response.status());
-  std::fputs((name + "\n").c_str(), stdout);
+  std::fputs((json ? "{\"status\":" + JsonString(name) + "}\n" : name + "\n").c_str(), stdout);
   return response.status() == HealthCheckResponse::SERVING ? kExitOk : kExitFailed;
 }
 

@@ -7,55 +7,94 @@
 #include "client/bench_command.h"
 #include "client/checkpoint_command.h"
 #include "client/commands.h"
+#include "client/completion_command.h"
+#include "client/diff_command.h"
 #include "client/view_command.h"
 #include "cmake/version.h"
 
 namespace {
 
-const char kHelp[] =
-    "deepencoder: images -> the embeddings that DeepSeek-OCR's language model reads.\n"
+using Words = std::vector<std::string>;
+
+struct Command {
+  const char *name, *arguments, *what;
+  int (*run)(const Words& args);
+};
+
+int RunCheckpoint(const Words& args) {
+  return deepencoder::RunCheckpointCommand(args, std::cout, std::cerr);
+}
+
+constexpr Command kCommands[] = {
+    {"encode", "IMAGE...", "embed images with a running server", deepencoder::client::RunEncode},
+    {"info", "", "what a server serves: modes, limits, device, weights",
+     deepencoder::client::RunInfo},
+    {"health", "", "whether a server is ready, for probes", deepencoder::client::RunHealth},
+    {"view", "IMAGE", "what the language model gets of an image: tiles, tokens, rows",
+     deepencoder::client::RunView},
+    {"diff", "A B", "how far two embeddings of an image are apart", deepencoder::client::RunDiff},
+    {"bench", "[IMAGE...]", "measure a server: latency against throughput",
+     deepencoder::client::RunBench},
+    {"checkpoint", "...", "look at a checkpoint folder, or make a synthetic one", RunCheckpoint},
+    {"completion", "SHELL", "complete all this with the tab key, in bash or zsh",
+     deepencoder::client::RunCompletion},
+};
+
+const char kFirstSteps[] =
     "\n"
-    "  deepencoder encode IMAGE...     embed images with a running server\n"
-    "  deepencoder info                what a server serves: modes, limits, device, weights\n"
-    "  deepencoder health              whether a server is ready, for probes\n"
-    "  deepencoder view IMAGE          what the language model gets of an image: tiles, tokens, rows\n"
-    "  deepencoder bench               measure a server: latency against throughput\n"
-    "  deepencoder checkpoint ...      look at a checkpoint folder, or make a synthetic one\n"
+    "First steps, here without the real checkpoint:\n"
+    "  deepencoder checkpoint synthesize /tmp/checkpoint\n"
+    "  deepencoder-server --model=/tmp/checkpoint &\n"
+    "  deepencoder encode page.png --out=page.safetensors\n"
+    "  deepencoder view page.png --out=views.png\n"
     "\n"
-    "'deepencoder COMMAND --help' explains each. A server is started by\n"
-    "'deepencoder-server --model=DIR'; without the real checkpoint,\n"
-    "'deepencoder checkpoint synthesize DIR' makes one to try things with.\n"
-    "\n"
+    "'deepencoder help COMMAND' explains each, with examples. --json is for scripts.\n"
     "The server is found at --server=ADDRESS, else $DEEPENCODER_SERVER, else 127.0.0.1:50051.\n"
     "Exit status: 0 done, 1 failed, 2 wrong usage, 3 the server could not be reached.\n";
+
+std::string Help() {
+  std::string text =
+      "deepencoder: images -> the embeddings that DeepSeek-OCR's language model reads.\n\n";
+  for (const Command& command : kCommands) {
+    char line[160];
+    const std::string call = std::string(command.name) + " " + command.arguments;
+    std::snprintf(line, sizeof(line), "  deepencoder %-19s %s\n", call.c_str(), command.what);
+    text += line;
+  }
+  return text + kFirstSteps;
+}
+
+const Command* Find(const std::string& name) {
+  for (const Command& command : kCommands) {
+    if (name == command.name) return &command;
+  }
+  return nullptr;
+}
 
 }  // namespace
 
 int main(int argc, char** argv) {
   using deepencoder::client::kExitOk;
   using deepencoder::client::kExitUsage;
-  const std::vector<std::string> words(argv + 1, argv + argc);
+  Words words(argv + 1, argv + argc);
   if (words.empty()) {
-    std::fputs(kHelp, stderr);
+    std::fputs(Help().c_str(), stderr);
     return kExitUsage;
   }
-  const std::string& command = words.front();
-  const std::vector<std::string> rest(words.begin() + 1, words.end());
-  if (command == "encode") return deepencoder::client::RunEncode(rest);
-  if (command == "info") return deepencoder::client::RunInfo(rest);
-  if (command == "health") return deepencoder::client::RunHealth(rest);
-  if (command == "view") return deepencoder::client::RunView(rest);
-  if (command == "bench") return deepencoder::client::RunBench(rest);
-  if (command == "checkpoint") return deepencoder::RunCheckpointCommand(rest, std::cout, std::cerr);
-  if (command == "--help" || command == "-h" || command == "help") {
-    std::fputs(kHelp, stdout);
+  if (words.front() == "help" && words.size() == 2) words = {words.back(), "--help"};
+  const std::string& name = words.front();
+  if (const Command* command = Find(name)) {
+    return command->run(Words(words.begin() + 1, words.end()));
+  }
+  if (name == "--help" || name == "-h" || name == "help") {
+    std::fputs(Help().c_str(), stdout);
     return kExitOk;
   }
-  if (command == "--version") {
+  if (name == "--version") {
     std::printf("deepencoder %s (%s)\n", deepencoder::kBuildVersion, deepencoder::kBuildCommit);
     return kExitOk;
   }
-  deepencoder::client::PrintError("unknown command '" + command +
+  deepencoder::client::PrintError("unknown command '" + name +
                                   "'; 'deepencoder --help' lists the commands");
   return kExitUsage;
 }

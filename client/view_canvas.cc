@@ -15,13 +15,16 @@ namespace deepencoder::client {
 namespace {
 
 constexpr int kChannels = 3;
-constexpr int kFace = cv::FONT_HERSHEY_SIMPLEX;
 constexpr double kFaceHeight = 30;  // of a line at scale 1, pixels
 
 double ScaleOf(const Font& font) { return font.size / kFaceHeight; }
+// Duplex draws each stroke twice, side by side: bold without blots at small sizes.
+int FaceOf(const Font& font) {
+  return font.bold ? cv::FONT_HERSHEY_DUPLEX : cv::FONT_HERSHEY_SIMPLEX;
+}
 int ThicknessOf(const Font& font) {
-  const double strokes = font.size / (font.bold ? 11.0 : 24.0);
-  return std::max(font.bold ? 2 : 1, static_cast<int>(std::lround(strokes)));
+  constexpr double kSizeOfStroke = 20;  // a stroke of a pixel more for every so many pixels of size
+  return std::max(1, static_cast<int>(std::lround(font.size / kSizeOfStroke)));
 }
 
 uint8_t Mix(uint8_t under, uint8_t over, double opacity) {
@@ -32,7 +35,8 @@ uint8_t Mix(uint8_t under, uint8_t over, double opacity) {
 
 int TextWidth(std::string_view text, const Font& font) {
   int baseline = 0;
-  return cv::getTextSize(std::string(text), kFace, ScaleOf(font), ThicknessOf(font), &baseline)
+  return cv::getTextSize(std::string(text), FaceOf(font), ScaleOf(font), ThicknessOf(font),
+                         &baseline)
       .width;
 }
 
@@ -79,8 +83,8 @@ void Canvas::Write(int x, int y, const std::string& text, const Font& font, Colo
   int baseline = 0;
   const double scale = ScaleOf(font);
   const int thickness = ThicknessOf(font);
-  const cv::Size size = cv::getTextSize("0", kFace, scale, thickness, &baseline);
-  cv::putText(pixels_, text, {x, y + size.height / 2}, kFace, scale,
+  const cv::Size size = cv::getTextSize("0", FaceOf(font), scale, thickness, &baseline);
+  cv::putText(pixels_, text, {x, y + size.height / 2}, FaceOf(font), scale,
               cv::Scalar(colour.red, colour.green, colour.blue), thickness, cv::LINE_AA);
 }
 

@@ -1,0 +1,159 @@
+#include "client/completion_command.h"
+
+#include <cstdio>
+
+#include "client/commands.h"
+
+namespace deepencoder::client {
+namespace {
+
+const char kUsage[] =
+    "deepencoder completion SHELL: a script that completes commands, flags and their values.\n"
+    "\n"
+    "  bash   eval \"$(deepencoder completion bash)\"     in ~/.bashrc, or for all users\n"
+    "         deepencoder completion bash > /usr/share/bash-completion/completions/deepencoder\n"
+    "  zsh    eval \"$(deepencoder completion zsh)\"      in ~/.zshrc, after compinit, or\n"
+    "         deepencoder completion zsh > DIR/_deepencoder     with DIR in $fpath\n"
+    "\n"
+    "The scripts ask the program's --help, so they know what the installed version knows.\n";
+
+// Both scripts read commands from "  deepencoder COMMAND ...   what it does" and flags from
+// "  --name=VALUE   what it is for" of the help texts.
+const char kBash[] = R"script(# bash completion for deepencoder
+_deepencoder_values() {
+  case "$1" in
+    --mode) echo tiny small base large gundam ;;
+    --dtype) echo bf16 fp16 fp32 ;;
+    --format) echo safetensors npy ;;
+    --alpha) echo drop white ;;
+    --gray16) echo high_byte saturate ;;
+  esac
+}
+
+_deepencoder() {
+  local program="${COMP_WORDS[0]}" command="${COMP_WORDS[1]}"
+  local current="${COMP_WORDS[COMP_CWORD]}" previous="${COMP_WORDS[COMP_CWORD-1]}"
+  local flags choices
+  COMPREPLY=()
+  if [ "$COMP_CWORD" -eq 1 ]; then
+    choices="$("$program" --help 2>/dev/null | sed -n 's/^  deepencoder \([a-z][a-z]*\) .*/\1/p')"
+    COMPREPLY=($(compgen -W "$choices" -- "$current"))
+    return
+  fi
+  # "--mode=base" arrives as three words.
+  if [ "$current" = "=" ]; then
+    current=""
+  elif [ "$previous" = "=" ]; then
+    previous="${COMP_WORDS[COMP_CWORD-2]}"
+  fi
+  case "$command" in
+    completion) COMPREPLY=($(compgen -W "bash zsh" -- "$current")); return ;;
+    help)
+      choices="$("$program" --help 2>/dev/null | sed -n 's/^  deepencoder \([a-z][a-z]*\) .*/\1/p')"
+      COMPREPLY=($(compgen -W "$choices" -- "$current"))
+      return ;;
+    checkpoint)
+      if [ "$COMP_CWORD" -eq 2 ]; then
+        choices="$("$program" checkpoint --help 2>/dev/null |
+                   sed -n 's/^  deepencoder checkpoint \([a-z][a-z]*\) .*/\1/p')"
+        COMPREPLY=($(compgen -W "$choices" -- "$current"))
+        return
+      fi ;;
+  esac
+  flags="$("$program" "$command" --help 2>/dev/null |
+           sed -n 's/^ \{2,\}\(--[a-z0-9-]*=\{0,1\}\).*/\1/p')"
+  case "$previous" in
+    --*)
+      choices="$(_deepencoder_values "$previous")"
+      if [ -n "$choices" ]; then
+        COMPREPLY=($(compgen -W "$choices" -- "$current"))
+        return
+      fi ;;
+  esac
+  case "$current" in
+    -*)
+      COMPREPLY=($(compgen -W "$flags" -- "$current"))
+      case "${COMPREPLY[0]}" in *=) compopt -o nospace 2>/dev/null ;; esac ;;
+    *)
+      local IFS=$'\n'
+      compopt -o filenames 2>/dev/null
+      COMPREPLY=($(compgen -f -- "$current")) ;;
+  esac
+}
+
+complete -F _deepencoder deepencoder
+)script";
+
+const char kZsh[] = R"script(#compdef deepencoder
+# zsh completion for deepencoder
+_deepencoder() {
+  local program=${~words[1]} command=${words[2]} line
+  local -a choices
+  if (( CURRENT == 2 )) || [[ $command == help ]]; then
+    for line in ${(f)"$($program --help 2>/dev/null |
+        sed -n 's/^  deepencoder \([a-z][a-z]*\)[^ ]*\( [A-Z.]*\)*  *\(.*\)/\1:\3/p')"}; do
+      choices+=($line)
+    done
+    _describe command choices
+    return
+  fi
+  if [[ $command == completion ]]; then
+    compadd bash zsh
+    return
+  fi
+  if [[ $command == checkpoint ]] && (( CURRENT == 3 )); then
+    compadd ${(f)"$($program checkpoint --help 2>/dev/null |
+        sed -n 's/^  deepencoder checkpoint \([a-z][a-z]*\) .*/\1/p')"}
+    return
+  fi
+  local flag=${words[CURRENT-1]}
+  if [[ $PREFIX == --*=* ]]; then
+    flag=${PREFIX%%=*}
+    compset -P '*='
+  elif [[ $PREFIX == -* ]]; then
+    local -a switches valued
+    for line in ${(f)"$($program $command --help 2>/dev/null |
+        sed -n 's/^ \{2,\}\(--[a-z0-9-]*\)\(=\{0,1\}\)[^ ]* *\(.*\)/\1\2 \3/p')"}; do
+      if [[ ${line%% *} == *= ]]; then
+        valued+=("${line%%=*}:${line#* }")
+      else
+        switches+=("${line%% *}:${line#* }")
+      fi
+    done
+    _describe flag valued -S = -- switches
+    return
+  fi
+  case $flag in
+    --mode) compadd tiny small base large gundam ;;
+    --dtype) compadd bf16 fp16 fp32 ;;
+    --format) compadd safetensors npy ;;
+    --alpha) compadd drop white ;;
+    --gray16) compadd high_byte saturate ;;
+    *) _files ;;
+  esac
+}
+
+if [[ $zsh_eval_context[-1] == loadautofunc ]]; then
+  _deepencoder "$@"
+else
+  compdef _deepencoder deepencoder
+fi
+)script";
+
+}  // namespace
+
+int RunCompletion(const std::vector<std::string>& args) {
+  const std::string shell = args.size() == 1 ? args.front() : "";
+  if (shell == "bash" || shell == "zsh") {
+    std::fputs(shell == "bash" ? kBash : kZsh, stdout);
+    return kExitOk;
+  }
+  if (shell == "--help") {
+    std::fputs(kUsage, stdout);
+    return kExitOk;
+  }
+  PrintError("completion: one shell is needed: bash or zsh");
+  return kExitUsage;
+}
+
+}  // namespace deepencoder::client
