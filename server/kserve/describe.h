@@ -1,4 +1,5 @@
-// The model as KServe's clients see it: one BYTES tensor of image files in, embeddings and geometry out.
+// The model as KServe's clients see it: one BYTES tensor of image files in, embeddings and geometry
+// out.
 #pragma once
 
 #include <string>
@@ -16,8 +17,8 @@ inline constexpr char kGeometryTensor[] =
 inline constexpr int kGeometryFields = 8;
 inline constexpr char kModelVersion[] = "1";  // the only one
 
-// Most images of one request. Their results are sent as one message, which gRPC limits to 2 GiB: 32 of
-// the longest (32 tiles in fp32: 18 MiB) are 0.6 GiB.
+// Most images of one request. Their results are sent as one message, which gRPC limits to 2 GiB: 32
+// of the longest (32 tiles in fp32: 18 MiB) are 0.6 GiB.
 inline constexpr int kMaxBatch = 32;
 
 // NOT_FOUND unless it is the model of `info`, in its version or with none given.

@@ -128,9 +128,14 @@ constexpr std::array<Known, 6> kKnown = {{{"mode", SetMode},
                                           {"gray16", SetGray16},
                                           {"timeout", SetTimeout}}};
 
-// One parameter. A name that nobody knows is refused: a misspelt option would give other embeddings than
-// those that were meant.
+// Names that Triton keeps for directives to itself. Clients send them unasked (perf_analyzer:
+// triton_enable_empty_final_response), and none means anything where a request has one response.
+constexpr std::string_view kTritonPrefix = "triton_";
+
+// One parameter. A name that nobody knows is refused: a misspelt option would give other embeddings
+// than those that were meant.
 absl::Status Set(const std::string& name, const Value& value, InferOptions& options) {
+  if (name.starts_with(kTritonPrefix)) return absl::OkStatus();
   std::string names;
   for (const Known& known : kKnown) {
     if (name == known.name) return known.set(known.name, value, options);

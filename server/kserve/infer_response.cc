@@ -106,8 +106,8 @@ void AddTypedContents(Output output, const Results& results, inference::InferTen
   }
 }
 
-// An entry of raw_output_contents: its key and length, then the bytes, which for embeddings stay where
-// they lie.
+// An entry of raw_output_contents: its key and length, then the bytes, which for embeddings stay
+// where they lie.
 void AppendRaw(Output output, const Results& results, std::vector<grpc::Slice>& slices) {
   constexpr int kField = Message::kRawOutputContentsFieldNumber;
   if (output == Output::kGeometry) {

@@ -41,8 +41,8 @@ absl::Status OfImage(size_t index, const absl::Status& status) {
   return named;
 }
 
-// One ModelInfer call. Deletes itself when gRPC is done with it, which is after Finish, which is after
-// the engine's last answer: so the engine's callbacks never meet a dead object.
+// One ModelInfer call. Deletes itself when gRPC is done with it, which is after Finish, which is
+// after the engine's last answer: so the engine's callbacks never meet a dead object.
 class InferCall final : public grpc::ServerUnaryReactor {
  public:
   InferCall(const RpcContext* rpc, grpc::CallbackServerContext* context, grpc::ByteBuffer* response)
@@ -91,7 +91,8 @@ class InferCall final : public grpc::ServerUnaryReactor {
     return jobs;
   }
 
-  // Nothing of this object is touched after the last job is handed over: its answer may end the call.
+  // Nothing of this object is touched after the last job is handed over: its answer may end the
+  // call.
   void Encode(std::shared_ptr<const Serving> serving, std::vector<EncodeJob> jobs) {
     const size_t count = jobs.size();
     results_.resize(count);

@@ -1,6 +1,6 @@
-// inference.GRPCInferenceService, KServe's protocol, over gRPC's callback API: the same engine, limits,
-// deadlines, cancellation and metrics as deepencoder.v1.VisionEncoder. ModelInfer is raw, so that
-// embeddings go from the engine to the socket without a copy.
+// inference.GRPCInferenceService, KServe's protocol, over gRPC's callback API: the same engine,
+// limits, deadlines, cancellation and metrics as deepencoder.v1.VisionEncoder. ModelInfer is raw,
+// so that embeddings go from the engine to the socket without a copy.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>

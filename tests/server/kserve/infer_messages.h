@@ -1,0 +1,55 @@
+// ModelInfer requests for the tests.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+
+#include "inference/grpc_service.pb.h"
+
+namespace deepencoder::kserve {
+
+// An element of a raw BYTES tensor: its length in 4 bytes, then its bytes.
+inline std::string RawElement(const std::string& bytes) {
+  std::string element;
+  for (int shift = 0; shift < 32; shift += 8) {
+    element += static_cast<char>(bytes.size() >> shift & 0xFF);
+  }
+  return element + bytes;
+}
+
+inline inference::ModelInferRequest EmptyRequest(std::initializer_list<int64_t> shape) {
+  inference::ModelInferRequest request;
+  request.set_model_name("deepseek-ocr");
+  auto& input = *request.add_inputs();
+  input.set_name("image");
+  input.set_datatype("BYTES");
+  for (const int64_t size : shape) input.add_shape(size);
+  return request;
+}
+
+inline inference::ModelInferRequest RawRequest(std::initializer_list<int64_t> shape,
+                                               std::initializer_list<const char*> files) {
+  inference::ModelInferRequest request = EmptyRequest(shape);
+  std::string& raw = *request.add_raw_input_contents();
+  for (const char* file : files) raw += RawElement(file);
+  return request;
+}
+
+inline inference::ModelInferRequest TypedRequest(std::initializer_list<int64_t> shape,
+                                                 std::initializer_list<const char*> files) {
+  inference::ModelInferRequest request = EmptyRequest(shape);
+  for (const char* file : files) {
+    request.mutable_inputs(0)->mutable_contents()->add_bytes_contents(file);
+  }
+  return request;
+}
+
+inline void Set(inference::ModelInferRequest& request, const char* name, const std::string& value) {
+  (*request.mutable_parameters())[name].set_string_param(value);
+}
+inline void Set(inference::ModelInferRequest& request, const char* name, int64_t value) {
+  (*request.mutable_parameters())[name].set_int64_param(value);
+}
+
+}  // namespace deepencoder::kserve
