@@ -15,6 +15,10 @@ import tempfile
 import threading
 import unittest
 
+if shutil.which("prometheus") is None or shutil.which("promtool") is None:
+    print("skipped: prometheus is not installed")
+    sys.exit(77)
+
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import processes  # noqa: E402
 
@@ -90,6 +94,7 @@ class ObservabilityTest(unittest.TestCase):
         cls.server = processes.Server(model, cls.folder, "--modes=tiny,small", "--cache-bytes=1MiB",
                                       "--batch-buckets=1,2,4")
         cls.addClassCleanup(cls.server.kill)
+        cls.server.wait_until_serving()
         exporter = http.server.ThreadingHTTPServer(("127.0.0.1", 0), GpuExporter)
         threading.Thread(target=exporter.serve_forever, daemon=True).start()
         cls.addClassCleanup(exporter.server_close)

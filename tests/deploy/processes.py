@@ -30,7 +30,7 @@ def wait_for(what, condition, seconds=60):
 
 def synthesize(folder):
     """A small checkpoint: real names and shapes, few layers."""
-    subprocess.run([CLIENT, "checkpoint", "synthesize", folder, "--sam-depth", "3", "--clip-layers", "2"],
+    subprocess.run([CLIENT, "checkpoint", "synthesize", folder, "--sam-depth", "1", "--clip-layers", "1"],
                    check=True, stdout=subprocess.DEVNULL)
     return folder
 
@@ -71,18 +71,21 @@ class Process:
 
 
 class Server(Process):
-    """deepencoder-server on the CPU, serving when the constructor returns."""
+    """deepencoder-server on the CPU; ask wait_until_serving() before its addresses."""
 
     def __init__(self, model, folder, *options, name="server", listen="127.0.0.1:0"):
-        ready = tempfile.mktemp(dir=folder, prefix=name, suffix=".ready")
+        self.name, self.ready = name, tempfile.mktemp(dir=folder, prefix=name, suffix=".ready")
         super().__init__([SERVER, f"--model={model}", "--device=cpu", "--threads=1", f"--listen={listen}",
-                          "--metrics-listen=127.0.0.1:0", f"--ready-file={ready}", *options], folder, name)
-        wait_for(f"{name} ready", lambda: os.path.exists(ready) or self.process.poll() is not None)
+                          "--metrics-listen=127.0.0.1:0", f"--ready-file={self.ready}", *options], folder, name)
+
+    def wait_until_serving(self):
+        wait_for(f"{self.name} ready", lambda: os.path.exists(self.ready) or self.process.poll() is not None)
         if self.process.poll() is not None:
-            raise AssertionError(f"{name} ended at its start:\n{self.log()}")
-        with open(ready, encoding="utf-8") as file:
+            raise AssertionError(f"{self.name} ended at its start:\n{self.log()}")
+        with open(self.ready, encoding="utf-8") as file:
             lines = dict(line.strip().split("=", 1) for line in file)
         self.address, self.metrics_address = lines["grpc"], lines["metrics"]
+        return self
 
     def metric(self, name, **labels):
         """The sum of a metric's samples that carry these labels, read from the server itself."""

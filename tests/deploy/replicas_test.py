@@ -47,9 +47,10 @@ class ReplicasTest(unittest.TestCase):
         cls.request = cls.messages.EncodeImageRequest(encoded=image, mode=cls.messages.MODE_TINY)
 
     def setUp(self):
-        self.servers = []
-        for i in range(3):
-            self.servers.append(self.start(f"server{i}"))
+        self.servers = [self.start(f"server{i}") for i in range(3)]
+        self.warm_calls = 0
+        for server in self.servers:
+            server.wait_until_serving()
 
     def start(self, name, listen="127.0.0.1:0"):
         server = processes.Server(self.model, self.folder, "--modes=tiny", "--batch-buckets=1,2",
@@ -75,11 +76,17 @@ class ReplicasTest(unittest.TestCase):
 
         def all_reached():
             encode(self.request, timeout=30, wait_for_ready=True)
+            self.warm_calls += 1
             return all(now > then for now, then in zip(self.answered(), before))
         processes.wait_for("every server reached", all_reached)
 
     def answered(self):
         return [server.metric("deepencoder_requests_total", method="EncodeImage", code="OK") for server in self.servers]
+
+    def settled(self, calls):
+        """As answered(), once all of `calls` are in it: a call is counted just after its client has the reply."""
+        processes.wait_for(f"{calls} calls counted", lambda: sum(self.answered()) >= calls)
+        return self.answered()
 
     def outcomes(self, calls):
         """How many calls ended with each status; a reply must be whole."""
@@ -102,10 +109,10 @@ class ReplicasTest(unittest.TestCase):
 
     def test_load_spreads(self):
         encode = self.channel(retries=False)
-        before = self.answered()
+        before = self.settled(self.warm_calls)
         calls = [encode.future(self.request, timeout=100) for _ in range(30)]
         self.assertEqual(self.outcomes(calls), {grpc.StatusCode.OK: 30})
-        shares = [now - then for now, then in zip(self.answered(), before)]
+        shares = [now - then for now, then in zip(self.settled(self.warm_calls + 30), before)]
         self.assertEqual(shares, [10, 10, 10])
 
     def test_death_costs_the_calls_that_were_held_and_no_other(self):
@@ -134,6 +141,7 @@ class ReplicasTest(unittest.TestCase):
             calls += [encode.future(self.request, timeout=100) for _ in range(9)]
             self.assertEqual(server.wait(), 0, server.log())
             self.servers[i] = self.start(f"server{i}-again", listen=server.address)
+            self.servers[i].wait_until_serving()
             self.connect(encode)
         self.assertEqual(self.outcomes(calls), {grpc.StatusCode.OK: 54})
 
