@@ -1,11 +1,11 @@
 """DeepSeek-OCR on SGLang with image embeddings from a deepencoder server.
 
-    from deepencoder_client import Client
-    from deepencoder_sglang import generate_arguments
+from deepencoder_client import Client
+from deepencoder_sglang import generate_arguments
 
-    with Client("127.0.0.1:50051") as client:
-        page = client.encode("page.png")
-    engine.generate(**generate_arguments([[0], page.torch(), tokenizer.encode("\\nFree OCR.")]))
+with Client("127.0.0.1:50051") as client:
+    page = client.encode("page.png")
+engine.generate(**generate_arguments([[0], page.torch(), tokenizer.encode("\\nFree OCR.")]))
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ def generate_arguments(
     input_ids: list[int] = []
     images: list[torch.Tensor] = []
     for part in parts:
-        if isinstance(part, (list, tuple)):
+        if isinstance(part, Sequence):
             if image_token in part:
                 raise ValueError(f"the text has an image placeholder of its own ({image_token})")
             input_ids += part
         else:
             if input_ids and input_ids[-1] == image_token:
                 raise ValueError("two images with no text between them")
-            images.append(part)  # type: ignore[arg-type]  # what is no list is a tensor
-            input_ids += [image_token] * part.shape[0]  # type: ignore[attr-defined]
+            images.append(part)
+            input_ids += [image_token] * part.shape[0]
     return {"input_ids": input_ids, "image_data": [image_item(images)]}

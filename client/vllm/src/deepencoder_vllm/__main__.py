@@ -1,4 +1,4 @@
-"""python -m deepencoder_vllm write IMAGE --uuid NAME --folder DIR: a file for ECExampleConnector."""
+"""python -m deepencoder_vllm write IMAGE --uuid NAME --folder DIR: for ECExampleConnector."""
 
 from __future__ import annotations
 

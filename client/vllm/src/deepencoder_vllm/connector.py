@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -121,7 +122,7 @@ class DeepEncoderConnector(ECConnectorBase):
                 continue
             identifier = feature.identifier
             ended = self._transfers.start(
-                identifier, request.request_id, lambda item=feature: self._load(item)
+                identifier, request.request_id, partial(self._load, feature)
             )
             if not ended:
                 waiting = True
@@ -251,7 +252,8 @@ def item_views(feature: MultiModalFeatureSpec) -> tuple[Pixels, list[Pixels], Ti
     columns, rows = (int(count) for count in grid.flatten().tolist())
     expected = 0 if (columns, rows) == (1, 1) else columns * rows
     if base.shape != (3, BASE_SIDE, BASE_SIDE) or tiles.shape[0] != expected:
-        raise UnusableItemError(f"views of {tuple(base.shape)} and {tuple(tiles.shape)}: not gundam")
+        shapes = f"{tuple(base.shape)} and {tuple(tiles.shape)}"
+        raise UnusableItemError(f"views of {shapes}: not gundam")
     if expected and tiles.shape[1:] != (3, TILE_SIDE, TILE_SIDE):
         raise UnusableItemError(f"tiles of {tuple(tiles.shape[1:])}: not gundam")
     return _pixels(base), [_pixels(tile) for tile in tiles], TileGrid(columns, rows)

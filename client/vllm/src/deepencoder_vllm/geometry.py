@@ -34,7 +34,7 @@ def tile_grid(width: int, height: int, max_tiles: int = VLLM_MAX_TILES) -> TileG
         return TileGrid(1, 1)
     aspect = width / height
     best, best_difference = TileGrid(1, 1), float("inf")
-    # Doubles compared exactly, as the reference does: midpoints go the way that rounding sends them.
+    # Doubles compared exactly, as the reference does: midpoints go the way rounding sends them.
     for tiles in range(2, max_tiles + 1):
         for columns in (c for c in range(1, tiles + 1) if tiles % c == 0):
             grid = TileGrid(columns, tiles // columns)

@@ -67,7 +67,7 @@ class TokenEmbeddings:
 def _file_with(folder: Path, tensor: str) -> Path:
     index = folder / "model.safetensors.index.json"
     if index.exists():
-        files = json.loads(index.read_text())["weight_map"]
+        files: dict[str, str] = json.loads(index.read_text())["weight_map"]
         if tensor not in files:
             raise ValueError(f"{index} does not name {tensor}")
         return folder / files[tensor]
