@@ -5,7 +5,8 @@
 #
 #   tests/client/python/run.sh [unittest's arguments]
 #
-# Ends with a line of counts. Exit status: 0 passed, 1 failed, 77 no package index can be reached.
+# Ends with a line of counts. Exit status: 0 passed, 1 failed, 77 skipped: no virtual environment can be made, or no
+# package index can be reached.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../../.." && pwd)
@@ -21,7 +22,11 @@ sources=$(cd "$root" && find client/python proto -type f \( -name '*.py' -o -nam
 if [ "$(cat "$venv/sources" 2>/dev/null)" != "$sources" ]; then
   rm -rf "$venv"
   mkdir -p "$(dirname "$venv")"
-  "${PYTHON:-python3}" -m venv "$venv"
+  if ! "${PYTHON:-python3}" -m venv "$venv" >"$venv.log" 2>&1; then
+    cat "$venv.log"
+    echo "python_client: skipped: ${PYTHON:-python3} -m venv failed"
+    exit 77
+  fi
   if ! "$venv/bin/pip" install -q --disable-pip-version-check "$root/client/python[test]" >"$venv/install.log" 2>&1; then
     cat "$venv/install.log"
     "$venv/bin/pip" download -q --no-deps -d "$venv/probe" tqdm >/dev/null 2>&1 && exit 1
