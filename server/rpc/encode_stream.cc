@@ -88,7 +88,6 @@ void EncodeStream::OnReadDone(bool ok) {
   bool handle = ok;
   {
     const MutexLock lock(mutex_);
-    reading_ = false;
     if (!ok) no_more_reads_ = true;
     if (finished_) handle = false;
     if (handle) ++held_;
@@ -98,6 +97,7 @@ void EncodeStream::OnReadDone(bool ok) {
   Steps steps;
   {
     const MutexLock lock(mutex_);
+    reading_ = false;  // not before: the next read fills incoming_
     steps = NextSteps();
   }
   Do(steps);

@@ -158,10 +158,9 @@ TEST_F(ClientTest, DoesNotRetryBeyondTheTimeout) {
 TEST_F(ClientTest, DeadlinePasses) {
   EncodeOptions options = Tiny();
   options.timeout = absl::Milliseconds(20);
-  auto future = client_->EncodeFuture(SmallImage(), options);
-  PuppetEngine::Held held = server_.engine->Take();
-  EXPECT_EQ(future.get().status().code(), absl::StatusCode::kDeadlineExceeded);
-  held.done(absl::DeadlineExceededError("late"));
+  // The engine holds it, if it came so far.
+  EXPECT_EQ(client_->Encode(SmallImage(), options).status().code(),
+            absl::StatusCode::kDeadlineExceeded);
 }
 
 TEST_F(ClientTest, ManyCallsAtOnceAndDestructionWaits) {
@@ -312,7 +311,6 @@ TEST_F(EncodeManyTest, TimesOutWithoutAnyReply) {
   const absl::Status status = Run(5, 2, options);
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_EQ(results_.size(), 2);
-  for (int i = 0; i < 2; ++i) server_.engine->Take().done(absl::CancelledError("gone"));
 }
 
 // A rolling restart: the first server drains and goes, another comes to the same address.

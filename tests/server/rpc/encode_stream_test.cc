@@ -118,9 +118,11 @@ TEST_F(EncodeStreamTest, CancelReachesEveryImageInFlight) {
   EXPECT_EQ(server_.Metric("deepencoder_calls_active"), 1);
   first.done(absl::CancelledError("gone"));
   second.done(FilledResult(second.job));  // done before the engine saw the flag
-  EXPECT_TRUE(Eventually([&] { return server_.Metric("deepencoder_calls_active") == 0; }));
   EXPECT_EQ(stream_->Finish().error_code(), grpc::CANCELLED);
-  EXPECT_EQ(server_.Metric("deepencoder_requests_total", {{"code", "CANCELLED"}}), 1);
+  EXPECT_TRUE(Eventually([&] {
+    return server_.Metric("deepencoder_requests_total", {{"code", "CANCELLED"}}) == 1;
+  }));
+  EXPECT_EQ(server_.Metric("deepencoder_calls_active"), 0);
 }
 
 TEST_F(EncodeStreamTest, DrainAnswersWhatIsInFlightThenEnds) {

@@ -36,6 +36,19 @@ class PuppetEngine final : public Engine {
     return held;
   }
 
+  // Cancels what is held and, unless there is a script, what still comes.
+  void Abandon() {
+    std::deque<Held> held;
+    {
+      const MutexLock lock(mutex_);
+      held.swap(held_);
+      if (!script_) {
+        script_ = [](const EncodeJob&) { return absl::CancelledError("the test is over"); };
+      }
+    }
+    for (Held& one : held) one.done(absl::CancelledError("the test is over"));
+  }
+
   bool HasHeld() {
     const MutexLock lock(mutex_);
     return !held_.empty();

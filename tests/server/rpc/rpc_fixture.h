@@ -47,6 +47,8 @@ class RpcServer {
     stub = v1::VisionEncoder::NewStub(channel);
   }
   ~RpcServer() {
+    // Calls that a test has given up on still wait for their engine.
+    engine->Abandon();
     health.Close();
     server->Shutdown(absl::InfinitePast());
   }
