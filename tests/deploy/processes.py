@@ -12,8 +12,9 @@ import urllib.request
 
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 IMAGES = os.path.join(SOURCE, "tests", "data", "images")
-SERVER = os.environ["DEEPENCODER_SERVER_PROGRAM"]
-CLIENT = os.environ["DEEPENCODER_CLIENT_PROGRAM"]
+# CTest says where the programs are; by hand they are looked for in build/.
+SERVER = os.environ.get("DEEPENCODER_SERVER_PROGRAM", os.path.join(SOURCE, "build", "bin", "deepencoder-server"))
+CLIENT = os.environ.get("DEEPENCODER_CLIENT_PROGRAM", os.path.join(SOURCE, "build", "bin", "deepencoder"))
 
 
 def wait_for(what, condition, seconds=60):
