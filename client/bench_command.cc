@@ -158,7 +158,9 @@ absl::Status CheckTogether(BenchArguments& args, bool duration_given) {
   }
   if (args.concurrency.empty() && args.rate.empty()) args.concurrency = {1, 2, 4, 8, 16};
   args.load.count = args.count;
-  args.load.warmup_count = args.warmup_count;
+  // Warm-up that ends before the first answer has warmed nothing, and leaves a slow server's window empty.
+  const int least = args.load.warmup > absl::ZeroDuration() ? 1 : 0;
+  args.load.warmup_count = std::max(args.warmup_count, least);
   args.load.seed = static_cast<uint64_t>(args.seed);
   if (args.count > 0 && !duration_given) args.load.duration = absl::ZeroDuration();
   return absl::OkStatus();
@@ -207,7 +209,7 @@ std::string LimitsText(const LoadSettings& load) {
            (load.duration > absl::ZeroDuration() ? " or " + text : "");
   }
   text += " a point after " + absl::FormatDuration(load.warmup) + " of warm-up";
-  return load.warmup_count == 0 ? text : text + absl::StrCat(" and ", load.warmup_count, " images");
+  return load.warmup_count <= 1 ? text : text + absl::StrCat(" and ", load.warmup_count, " images");
 }
 
 BenchResult StartResult(const BenchArguments& args, const ModelInfo& info,

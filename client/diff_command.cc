@@ -129,7 +129,8 @@ std::string JsonNumber(double value) {
   return std::isfinite(value) ? Number("%.9g", value) : "null";
 }
 
-// Blocks of the rows, without pictures; none if their number belongs to no mode, or to two arrangements.
+// Blocks of the rows, without pictures; none if their number belongs to no mode, or to several
+// arrangements.
 std::vector<Block> BlocksOfRows(int64_t rows) {
   const std::vector<Arrangement> found = ArrangementsOf(rows);
   if (found.size() != 1) return {};
