@@ -91,7 +91,7 @@ _deepencoder() {
   local -a choices
   if (( CURRENT == 2 )) || [[ $command == help ]]; then
     for line in ${(f)"$($program --help 2>/dev/null |
-        sed -n 's/^  deepencoder \([a-z][a-z]*\)[^ ]*\( [A-Z.]*\)*  *\(.*\)/\1:\3/p')"}; do
+        sed -n 's/^  deepencoder \([a-z][a-z]*\) .*   *\([^ ].*\)/\1:\2/p')"}; do
       choices+=($line)
     done
     _describe command choices
