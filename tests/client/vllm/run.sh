@@ -5,7 +5,7 @@
 #
 #   DEEPENCODER_TEST_VLLM=1 tests/client/vllm/run.sh     also wheel/: against vLLM's and SGLang's own code, from PyPI
 #
-# That downloads about 4 GB (PyTorch and both wheels) into $DEEPENCODER_WHEELS (default build/vllm-wheels), once, and
+# That downloads about 4 GB (7 GB installed: PyTorch, both wheels) into $DEEPENCODER_WHEELS (default build/vllm-wheels), once, and
 # needs Python 3.10 to 3.13. Ends with a line of counts. Exit status: 0 passed, 1 failed, 77 no package index can be
 # reached.
 set -euo pipefail
