@@ -158,7 +158,8 @@ absl::Status CheckTogether(BenchArguments& args, bool duration_given) {
   }
   if (args.concurrency.empty() && args.rate.empty()) args.concurrency = {1, 2, 4, 8, 16};
   args.load.count = args.count;
-  // Warm-up that ends before the first answer has warmed nothing, and leaves a slow server's window empty.
+  // Warm-up that ends before the first answer has warmed nothing, and leaves a slow server's window
+  // empty.
   const int least = args.load.warmup > absl::ZeroDuration() ? 1 : 0;
   args.load.warmup_count = std::max(args.warmup_count, least);
   args.load.seed = static_cast<uint64_t>(args.seed);

@@ -1,9 +1,9 @@
 // The load generator of `deepencoder bench`: offers requests at a pace and keeps what came of each.
 //
-// Closed loop: a fixed number of requests is under way, each answer brings the next request. Open loop:
-// requests arrive by a Poisson process whatever the server does, and a latency counts from the time the
-// request was due, not from when it could be sent: a server that stalls cannot hide the requests that
-// would have come meanwhile ("coordinated omission").
+// Closed loop: a fixed number of requests is under way, each answer brings the next request. Open
+// loop: requests arrive by a Poisson process whatever the server does, and a latency counts from
+// the time the request was due, not from when it could be sent: a server that stalls cannot hide
+// the requests that would have come meanwhile ("coordinated omission").
 #pragma once
 
 #include <cstdint>
@@ -42,8 +42,8 @@ class Target {
   virtual absl::Time Now() = 0;
   // Starts a request; does not wait.
   virtual void Send(uint64_t ticket, const WorkItem& item) = 0;
-  // The next answer in order of arrival, or nothing if none is there at `until`. Every request sent is
-  // answered some time.
+  // The next answer in order of arrival, or nothing if none is there at `until`. Every request sent
+  // is answered some time.
   virtual std::optional<Answer> Next(absl::Time until) = 0;
 };
 

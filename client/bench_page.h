@@ -7,8 +7,9 @@
 
 namespace deepencoder::client {
 
-// A page of printed words, width x height pixels (each at least 1), as a PNG file: the same bytes for the
-// same size. The words mean nothing; decoding and tiling cost what a scan's cost. Errors: INTERNAL.
+// A page of printed words, width x height pixels (each at least 1), as a PNG file: the same bytes
+// for the same size. The words mean nothing; decoding and tiling cost what a scan's cost. Errors:
+// INTERNAL.
 absl::StatusOr<std::string> SyntheticPage(int width, int height);
 
 }  // namespace deepencoder::client

@@ -12,8 +12,8 @@
 
 namespace deepencoder::client {
 
-// Percentiles by nearest rank: the least sample that at least that share of the samples does not exceed.
-// All 0 without samples.
+// Percentiles by nearest rank: the least sample that at least that share of the samples does not
+// exceed. All 0 without samples.
 struct Distribution {
   int64_t count = 0;
   double mean = 0, min = 0, p50 = 0, p90 = 0, p99 = 0, p999 = 0, max = 0;
@@ -21,8 +21,8 @@ struct Distribution {
 };
 Distribution Summarise(std::vector<double> samples);
 
-// Stages in the server, then the whole of it, then what lies outside: network, client and, in an open
-// loop, the wait for being sent.
+// Stages in the server, then the whole of it, then what lies outside: network, client and, in an
+// open loop, the wait for being sent.
 inline constexpr std::array<std::string_view, 7> kStages = {
     "decode", "views", "queue", "compute", "assemble", "server", "outside"};
 

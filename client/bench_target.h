@@ -13,8 +13,8 @@ namespace deepencoder::client {
 
 class ServerTarget : public Target {
  public:
-  // `client` must outlive this, and have been made without retries: a failed request is to be counted.
-  // `options` are those of every request, but for the mode.
+  // `client` must outlive this, and have been made without retries: a failed request is to be
+  // counted. `options` are those of every request, but for the mode.
   ServerTarget(Client& client, const EncodeOptions& options) : client_(client), options_(options) {}
   // Every request must have been answered: RunLoad returns only then.
   ~ServerTarget() override = default;

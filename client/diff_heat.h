@@ -16,7 +16,8 @@ struct Arrangement {
   TileGrid tiles;
   bool operator==(const Arrangement&) const = default;
 };
-// All of them, the fewest tiles first; the base view alone is mode base. Some numbers over 2000 have several.
+// All of them, the fewest tiles first; the base view alone is mode base. Some numbers over 2000
+// have several.
 std::vector<Arrangement> ArrangementsOf(int64_t rows);
 
 // Colour of 1 - cosine on a logarithmic scale from dark (0: 10^low or less) to bright (1: 10^high).

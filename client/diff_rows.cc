@@ -77,7 +77,8 @@ absl::StatusOr<std::vector<RowsTensor>> ReadSafetensors(const std::string& path)
   return tensors;
 }
 
-// The text after 'key': in a .npy header, a dictionary as Python writes it; empty if it is not there.
+// The text after 'key': in a .npy header, a dictionary as Python writes it; empty if it is not
+// there.
 std::string_view NpyValue(std::string_view header, std::string_view key) {
   const size_t at = header.find(absl::StrCat("'", std::string(key), "':"));
   if (at == std::string_view::npos) return "";

@@ -17,10 +17,10 @@ struct RowsTensor {
   std::vector<float> values;  // [rows][width]
 };
 
-// The tensors of a .npy or .safetensors file, by the file's ending; in order of their names. Of more than
-// two dimensions those before the last two must be 1.
-// Errors, starting with the path: NOT_FOUND, INVALID_ARGUMENT (another ending, a broken file, a type that
-// is no float of 2 or 4 bytes, a shape that is not rows x width).
+// The tensors of a .npy or .safetensors file, by the file's ending; in order of their names. Of
+// more than two dimensions those before the last two must be 1. Errors, starting with the path:
+// NOT_FOUND, INVALID_ARGUMENT (another ending, a broken file, a type that is no float of 2 or 4
+// bytes, a shape that is not rows x width).
 absl::StatusOr<std::vector<RowsTensor>> ReadEmbeddings(const std::string& path);
 
 // The content of a .npy file. Errors: INVALID_ARGUMENT.

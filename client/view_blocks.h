@@ -15,7 +15,8 @@ inline constexpr Colour kLocalColour{0, 114, 178}, kGlobalColour{0, 158, 115},
     kNewlineColour{230, 159, 0}, kSeparatorColour{170, 51, 119}, kTextColour{40, 40, 46},
     kNoteColour{120, 120, 128}, kPaperColour{255, 255, 255};
 
-// The tiles' mosaic or the global view: `lines` lines of `columns` tokens, each followed by a newline row.
+// The tiles' mosaic or the global view: `lines` lines of `columns` tokens, each followed by a
+// newline row.
 struct Block {
   std::string name;  // "local" or "global"
   Colour colour;
@@ -30,8 +31,8 @@ struct Block {
 // In order of the sequence. `views`: none, or all of the layout's, in its order.
 std::vector<Block> BlocksOf(deepencoder::Mode mode, TileGrid tiles, const std::vector<View>& views);
 
-// Where a row of the sequence lies, in words: "tile 2, line 3, token 14"; lines and tokens count from 0
-// within the block, tiles from 1.
+// Where a row of the sequence lies, in words: "tile 2, line 3, token 14"; lines and tokens count
+// from 0 within the block, tiles from 1.
 std::string PlaceOf(const std::vector<Block>& blocks, int row);
 
 // A block on a canvas: a cell for each of its rows, newlines in a column of their own at the right.

@@ -1,4 +1,5 @@
-// The picture of `deepencoder view`: a page, the views made of it, and the rows of the reply they become.
+// The picture of `deepencoder view`: a page, the views made of it, and the rows of the reply they
+// become.
 #pragma once
 
 #include <string>
@@ -11,9 +12,10 @@
 
 namespace deepencoder::client {
 
-// From left to right: the page with the tile grid; the tiles with their token grid, a newline row at
-// each line's end; the global view the same way. Below: the sequence from its first row to its last, and
-// a legend with numbers of rows. `blocks` have pictures. `height`: of a panel, about, pixels.
+// From left to right: the page with the tile grid; the tiles with their token grid, a newline row
+// at each line's end; the global view the same way. Below: the sequence from its first row to its
+// last, and a legend with numbers of rows. `blocks` have pictures. `height`: of a panel, about,
+// pixels.
 Canvas DrawViews(const std::string& name, const RgbImage& image, const ViewPlan& plan,
                  const std::vector<Block>& blocks, int height);
 

@@ -144,9 +144,9 @@ TEST(BenchLoadTest, OpenLoopOffersItsRateWhateverTheServerDoes) {
 }
 
 TEST(BenchLoadTest, AStallDelaysAllThatWereDueMeanwhile) {
-  // The server stands still for one second and is idle otherwise: with 100 requests a second about 100
-  // are due during the stall, and wait half a second on average. Counting from the time of sending with
-  // one request under way would have seen a single slow one.
+  // The server stands still for one second and is idle otherwise: with 100 requests a second about
+  // 100 are due during the stall, and wait half a second on average. Counting from the time of
+  // sending with one request under way would have seen a single slow one.
   const auto stall = [](uint64_t ticket, absl::Time) {
     return ticket == 200 ? absl::Seconds(1) : kMs / 10;
   };
