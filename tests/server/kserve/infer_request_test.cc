@@ -59,8 +59,9 @@ TEST(InferRequestTest, FilesKeepTheMessageAlive) {
   EXPECT_TRUE(alive.expired());
 }
 
-// What tritonclient 2.73.0 puts on the wire for infer("deepseek-ocr", [image of shape [2, 1]], "1",
-// outputs=[geometry, embeddings], request_id="page 1", timeout=5000000, parameters={"mode": "tiny"}).
+// What tritonclient 2.73.0 puts on the wire for infer("deepseek-ocr", [image of shape [2, 1]],
+// "1", outputs=[geometry, embeddings], request_id="page 1", timeout=5000000,
+// parameters={"mode": "tiny"}).
 TEST(InferRequestTest, ReadsWhatTritonclientWrites) {
   const std::string bytes(
       "\012\014deepseek-ocr\022\0011\032\006page 1"
