@@ -10,7 +10,7 @@
 #include "client/completion_command.h"
 #include "client/diff_command.h"
 #include "client/view_command.h"
-#include "cmake/version.h"
+#include "encoder/version/version.h"
 
 namespace {
 

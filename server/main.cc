@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/clock.h"
-#include "cmake/version.h"
+#include "encoder/version/version.h"
 #include "server/kserve/inference_service.h"
 #include "server/metrics/device_metrics.h"
 #include "server/metrics/exposition.h"

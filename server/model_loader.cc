@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "cmake/version.h"
+#include "encoder/version/version.h"
 #include "encoder/weights/checkpoint.h"
 #include "server/engine/pool_builder.h"
 #include "server/engine/serving_engine.h"

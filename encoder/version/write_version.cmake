@@ -14,7 +14,7 @@ if(NOT commit)
     endif()
   endif()
 endif()
-set(text "#include \"cmake/version.h\"
+set(text "#include \"encoder/version/version.h\"
 
 namespace deepencoder {
 
