@@ -23,7 +23,8 @@ ninja -C build
 
 echo "GPU evidence: $(bash tests/gpu/evidence.sh)"
 status=0
-ctest --test-dir build --output-on-failure --timeout 900 "${label[@]}" --output-junit "$PWD/build/tests.xml" || status=$?
+ctest --test-dir build --output-on-failure --timeout 900 --test-output-size-passed 4000000 "${label[@]}" \
+  --output-junit "$PWD/build/tests.xml" || status=$?
 # One line, whatever the number of programs: cases passed, failed, skipped.
 python3 tests/count.py build/tests.xml
 exit $status
