@@ -82,7 +82,10 @@ class EncodeOperation : public std::enable_shared_from_this<EncodeOperation> {
     if (!delay) return End(ToStatus(status));
     alarm_ = std::make_unique<grpc::Alarm>();
     alarm_->Set(absl::ToChronoTime(absl::Now() + *delay),
-                [self = shared_from_this()](bool /*expired*/) { self->Start(); });
+                [self = shared_from_this()](bool /*expired*/) {
+                  self->alarm_.reset();  // it holds this callback, and so the operation
+                  self->Start();
+                });
   }
 
   void End(absl::StatusOr<Embeddings> result) {

@@ -67,7 +67,7 @@ FlagSet EncodeFlags(EncodeArguments& args) {
               FlagSet one;
               one.AddInteger("max-tiles", "", &tiles, 4, 32);
               std::vector<std::string> words;
-              const absl::Status status = one.Parse({"--max-tiles=" + text}, &words);
+              absl::Status status = one.Parse({"--max-tiles=" + text}, &words);
               if (status.ok()) options.max_tiles = tiles;
               return status;
             });

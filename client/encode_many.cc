@@ -99,7 +99,7 @@ class ManyCall {
       stream->WritesDone();
     }
     reader.join();
-    const grpc::Status status = stream->Finish();
+    grpc::Status status = stream->Finish();
     if (timed_out) return {grpc::StatusCode::DEADLINE_EXCEEDED, "no reply within the timeout"};
     return status;
   }
@@ -230,9 +230,8 @@ class ManyCall {
   }
 
   absl::Status GiveUp(const grpc::Status& status) {
-    const absl::Status why = status.ok()
-                                 ? absl::UnavailableError("the server ended the stream too early")
-                                 : ToStatus(status);
+    absl::Status why = status.ok() ? absl::UnavailableError("the server ended the stream too early")
+                                   : ToStatus(status);
     for (const auto& [index, pending] : pending_) Give({index, why});
     return why;
   }

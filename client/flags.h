@@ -40,7 +40,7 @@ class FlagSet {
 
 // Calls `use` with the value that `parse` (text -> optional) makes of a text; the error lists `known`.
 template <typename Parse, typename Use>
-FlagSet::Setter OneOf(std::string known, Parse parse, Use use) {
+FlagSet::Setter OneOf(const std::string& known, Parse parse, Use use) {
   return [=](const std::string& text) {
     const auto value = parse(text);
     if (!value) return absl::InvalidArgumentError("'" + text + "' is not one of: " + known);

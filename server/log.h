@@ -2,7 +2,6 @@
 // and durations, never what a request carried.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
@@ -19,7 +18,7 @@ struct LogField {
   std::string_view key;
   std::variant<std::string, int64_t, double, bool> value;
 
-  LogField(std::string_view k, std::string v) : key(k), value(std::move(v)) {}
+  LogField(std::string_view k, const std::string& v) : key(k), value(v) {}
   LogField(std::string_view k, std::string_view v) : key(k), value(std::string(v)) {}
   LogField(std::string_view k, const char* v) : key(k), value(std::string(v)) {}
   LogField(std::string_view k, int64_t v) : key(k), value(v) {}

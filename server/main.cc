@@ -70,7 +70,7 @@ class Server {
       if (absl::Status status = WarmUp(*model->engine, options_.modes); !status.ok()) return status;
       logger_->Info("warmed up", {{"seconds", absl::ToDoubleSeconds(absl::Now() - begin)}});
     }
-    Publish(*std::move(model));
+    Publish(*model);
     if (options_.ready_file.empty()) return absl::OkStatus();
     return WriteReadyFile(options_.ready_file, grpc_->addresses(), metrics_address());
   }
@@ -157,15 +157,14 @@ class Server {
     logger_->Warning("******************************************************************");
   }
 
-  void Publish(LoadedModel model) {
+  void Publish(const LoadedModel& model) {
     engine_ = model.engine;
-    memory_->SetBackends(std::move(model.backends));
+    memory_->SetBackends(model.backends);
     metrics_.SetBuildInfo(model.info.version(), model.info.commit(), model.info.device(),
                           std::string(Name(model.compute)));
     metrics_.StartCounting();
     const std::string device = model.info.device();
-    service_.SetServing(
-        std::make_shared<const Serving>(Serving{model.engine, std::move(model.info)}));
+    service_.SetServing(std::make_shared<const Serving>(Serving{model.engine, model.info}));
     SetServing(engine_->healthy());
     const double age = ProcessAge();
     metrics_.SetStartDuration(age);
@@ -199,8 +198,8 @@ class Server {
 
 int Run(const ServerOptions& options) {
   // The thread that waits for signals uses both until the process ends, so they are never freed.
-  auto* logger = new Logger(options.log_level, options.log_format);
-  auto* stop = new StopSignals(logger);
+  static auto* const logger = new Logger(options.log_level, options.log_format);
+  static auto* const stop = new StopSignals(logger);
   logger->Info("deepencoder-server", {{"version", kBuildVersion}, {"commit", kBuildCommit}});
   Server server(options, logger);
   if (absl::Status status = server.Start(); !status.ok()) {

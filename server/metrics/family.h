@@ -23,9 +23,9 @@ inline prometheus::MetricFamily MakeFamily(MetricId id) {
 
 // Counters and gauges only.
 inline void AddSample(prometheus::MetricFamily& family, double value,
-                      std::vector<std::pair<std::string, std::string>> labels = {}) {
+                      const std::vector<std::pair<std::string, std::string>>& labels = {}) {
   prometheus::ClientMetric& sample = family.metric.emplace_back();
-  for (auto& [name, text] : labels) sample.label.push_back({std::move(name), std::move(text)});
+  for (const auto& [name, text] : labels) sample.label.push_back({name, text});
   if (family.type == prometheus::MetricType::Counter) {
     sample.counter.value = value;
   } else {

@@ -9,10 +9,10 @@
 
 namespace deepencoder {
 
-absl::StatusOr<EncodeJob> MakeJob(std::shared_ptr<const v1::EncodeImageRequest> request,
+absl::StatusOr<EncodeJob> MakeJob(const std::shared_ptr<const v1::EncodeImageRequest>& request,
                                   const RequestRules& rules, std::string request_id,
                                   absl::Time deadline, std::shared_ptr<CancelFlag> cancel) {
-  absl::StatusOr<EncodeJob> job = ToJob(std::move(request), rules);
+  absl::StatusOr<EncodeJob> job = ToJob(request, rules);
   if (!job.ok()) return job;
   job->request_id = std::move(request_id);
   job->deadline = deadline;

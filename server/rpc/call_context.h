@@ -33,7 +33,7 @@ struct RpcContext {
 };
 
 // A job that is ready for the engine.
-absl::StatusOr<EncodeJob> MakeJob(std::shared_ptr<const v1::EncodeImageRequest> request,
+absl::StatusOr<EncodeJob> MakeJob(const std::shared_ptr<const v1::EncodeImageRequest>& request,
                                   const RequestRules& rules, std::string request_id,
                                   absl::Time deadline, std::shared_ptr<CancelFlag> cancel);
 

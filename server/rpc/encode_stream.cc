@@ -53,7 +53,7 @@ EncodeStream::Steps EncodeStream::NextSteps() {
     replies_.clear();
   }
   if (!writing_ && !replies_.empty()) {
-    outgoing_ = std::move(replies_.front());
+    outgoing_.Swap(&replies_.front());
     replies_.pop_front();
     writing_ = true;
     steps.write = true;
@@ -109,8 +109,7 @@ void EncodeStream::HandleRequest(const grpc::ByteBuffer& message) {
   if (!parsed.ok()) return Answer("", arrived, parsed.status());
   auto request = std::make_shared<const v1::EncodeImageRequest>(*std::move(parsed));
   std::string image_id = request->id();
-  absl::StatusOr<EncodeJob> job =
-      MakeJob(std::move(request), rpc_->rules, request_id_, deadline_, cancel_);
+  absl::StatusOr<EncodeJob> job = MakeJob(request, rpc_->rules, request_id_, deadline_, cancel_);
   if (!job.ok()) return Answer(image_id, arrived, job.status());
   serving_->engine->Encode(
       *std::move(job),

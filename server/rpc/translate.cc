@@ -223,7 +223,7 @@ absl::StatusOr<EncodeJob> ToJobWithoutImage(const v1::EncodeImageRequest& reques
 
 }  // namespace
 
-absl::StatusOr<EncodeJob> ToJob(std::shared_ptr<const v1::EncodeImageRequest> request,
+absl::StatusOr<EncodeJob> ToJob(const std::shared_ptr<const v1::EncodeImageRequest>& request,
                                 const RequestRules& rules) {
   absl::StatusOr<EncodeJob> job = ToJobWithoutImage(*request, rules);
   if (!job.ok()) return job;

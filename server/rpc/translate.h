@@ -29,7 +29,7 @@ struct RequestRules {
 // The job's image shares ownership of the request, whose bytes are not copied. Deadline, cancel flag and
 // request id are the caller's to set.
 // Errors: INVALID_ARGUMENT (no image, unknown or unserved option), RESOURCE_EXHAUSTED (too many bytes).
-absl::StatusOr<EncodeJob> ToJob(std::shared_ptr<const v1::EncodeImageRequest> request,
+absl::StatusOr<EncodeJob> ToJob(const std::shared_ptr<const v1::EncodeImageRequest>& request,
                                 const RequestRules& rules);
 // As above, with `file` as the image; of `options` all fields but the image count.
 absl::StatusOr<EncodeJob> ToJob(const v1::EncodeImageRequest& options, SharedBytes file,

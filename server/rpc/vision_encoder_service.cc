@@ -33,7 +33,7 @@ class EncodeCall final : public grpc::ServerUnaryReactor {
     auto request = std::make_shared<const v1::EncodeImageRequest>(*std::move(parsed));
     image_id_ = request->id();
     absl::StatusOr<EncodeJob> job =
-        MakeJob(std::move(request), rpc_->rules, request_id_, DeadlineOf(*context), cancel_);
+        MakeJob(request, rpc_->rules, request_id_, DeadlineOf(*context), cancel_);
     if (!job.ok()) return Answer(job.status());
     serving_->engine->Encode(
         *std::move(job), [this](const absl::StatusOr<EncodeResult>& result) { Answer(result); });
