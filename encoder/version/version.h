@@ -4,6 +4,7 @@
 namespace deepencoder {
 
 extern const char kBuildVersion[];  // "0.1.0"
-extern const char kBuildCommit[];   // of the source; "+changes" if it differed; "unknown" in an archive
+extern const char
+    kBuildCommit[];  // of the source; "+changes" if it differed; "unknown" in an archive
 
 }  // namespace deepencoder
