@@ -4,7 +4,7 @@
 namespace deepencoder {
 
 extern const char kBuildVersion[];  // "0.1.0"
-extern const char
-    kBuildCommit[];  // of the source; "+changes" if it differed; "unknown" in an archive
+// Revision of the source; "+changes" if it differed from that; "unknown" in an archive.
+extern const char kBuildCommit[];
 
 }  // namespace deepencoder
