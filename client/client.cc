@@ -89,6 +89,9 @@ class EncodeOperation : public std::enable_shared_from_this<EncodeOperation> {
   }
 
   void End(absl::StatusOr<Embeddings> result) {
+    // The context holds the channel: were it the last to do so, the channel would end in this thread,
+    // which is one of its own. After `ended_` nothing of this operation refers to it.
+    context_.reset();
     done_(std::move(result));
     ended_();
   }

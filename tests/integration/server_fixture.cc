@@ -53,6 +53,7 @@ RunningServer::RunningServer(const std::string& name, const std::vector<std::str
       "--ready-file=" + ready,
       "--compute-dtype=fp32"};
   args.insert(args.end(), flags.begin(), flags.end());
+  std::filesystem::remove(ready);  // of a server of that name before
   process_ = std::make_unique<Process>(DEEPENCODER_SERVER_PROGRAM, args, WorkFolder() + "/" + name);
   while (process_->running() && !std::filesystem::exists(ready)) {
     absl::SleepFor(absl::Milliseconds(5));
