@@ -137,7 +137,7 @@ class Client {
   // Errors: the server's (see the protocol), UNAVAILABLE, DEADLINE_EXCEEDED.
   absl::StatusOr<Embeddings> Encode(Image image, const EncodeOptions& options = {});
 
-  // `done` is called once, from a thread of gRPC: it should not block.
+  // `done` is called once, from a thread of gRPC: it should not block, and must not destroy the client.
   using Done = std::function<void(absl::StatusOr<Embeddings>)>;
   void EncodeAsync(Image image, const EncodeOptions& options, Done done);
   std::future<absl::StatusOr<Embeddings>> EncodeFuture(Image image,

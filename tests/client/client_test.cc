@@ -177,15 +177,6 @@ TEST_F(ClientTest, ManyCallsAtOnceAndDestructionWaits) {
   EXPECT_EQ(answered, kCalls);
 }
 
-// The answer wakes this thread, which then takes the client away from under the thread that brought it.
-TEST_F(ClientTest, ClientMayGoAsSoonAsItHasItsAnswer) {
-  server_.engine->Play([](const EncodeJob& job) { return FilledResult(job); });
-  for (int i = 0; i < 500; ++i) {
-    const auto client = Client::Create(server_.address(), Impatient());
-    ASSERT_TRUE((*client)->Encode(SmallImage(), Tiny()).ok());
-  }
-}
-
 TEST_F(ClientTest, Info) {
   const auto info = client_->Info();
   ASSERT_TRUE(info.ok()) << info.status();

@@ -281,6 +281,15 @@ TEST_F(ServingTest, OneBadPageOfAStreamFailsAlone) {
   }
 }
 
+// The answer wakes this thread, which takes the client away from under the thread that brought it. Here
+// and not among the client's own tests: a gRPC server in the same process would hide a fault.
+TEST_F(ServingTest, ClientMayGoAsSoonAsItHasItsAnswer) {
+  for (int i = 0; i < 300; ++i) {
+    const auto refused = server_->NewClient()->Encode(Image(), In(client::Mode::kTiny));
+    ASSERT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
+  }
+}
+
 // ------------------------------------------------------------------ what surrounds it
 
 TEST_F(ServingTest, MetricsCountWhatWasDone) {
