@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "server/text.h"
 #include "server/values.h"
 
 namespace deepencoder {
@@ -329,20 +330,6 @@ absl::Status In(const std::string& where, const absl::Status& status) {
   return absl::InvalidArgumentError(absl::StrCat(where, ": ", std::string(status.message())));
 }
 
-// Least number of single-letter edits from a to b.
-size_t EditDistance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i);
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t substitute = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, substitute}));
-    }
-  }
-  return row.back();
-}
-
 absl::Status UnknownFlag(std::string_view name) {
   std::string_view nearest;
   size_t best = 4;  // further away is no help
@@ -456,27 +443,6 @@ std::vector<int> SidesOf(std::span<const Mode> modes) {
 // ------------------------------------------------------------------ texts
 
 namespace {
-
-// `text` in lines of at most `width` characters, each but the first behind `indent` blanks.
-std::string Wrapped(std::string_view text, size_t width, size_t indent) {
-  std::string result;
-  size_t column = 0;
-  while (!text.empty()) {
-    const size_t length = std::min(text.find(' '), text.size());
-    if (column != 0 && column + 1 + length > width) {
-      result += "\n" + std::string(indent, ' ');
-      column = 0;
-    }
-    if (column != 0) {
-      result += ' ';
-      ++column;
-    }
-    result += text.substr(0, length);
-    column += length;
-    text.remove_prefix(std::min(length + 1, text.size()));
-  }
-  return result;
-}
 
 std::string Usage(const OptionSpec& option) {
   return option.is_switch() ? "--[no-]" + option.name : "--" + option.name + "=" + option.value;

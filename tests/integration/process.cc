@@ -1,21 +1,38 @@
 #include "tests/integration/process.h"
 
 #include <fcntl.h>
-#include <spawn.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <fstream>
 #include <iterator>
-
-extern char** environ;  // NOLINT(readability-redundant-declaration): POSIX leaves it to the program
+#include <string_view>
 
 namespace deepencoder {
 namespace {
 
+constexpr int kCannotRun = 127;  // exit status, as of shells
+
 int ExitStatus(int wait_status) {
   constexpr int kSignalBase = 128;
   return WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : kSignalBase + WTERMSIG(wait_status);
+}
+
+void Redirect(const char* path, int flags, int to) {
+  const int file = open(path, flags, 0600);
+  if (file >= 0) dup2(file, to);
+}
+
+// In the forked child: only calls that are safe there. Ends with its parent, however that ends.
+[[noreturn]] void RunChild(char** argv, char** environment, const char* out, const char* err) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  Redirect("/dev/null", O_RDONLY, STDIN_FILENO);
+  Redirect(out, O_WRONLY | O_CREAT | O_TRUNC, STDOUT_FILENO);
+  Redirect(err, O_WRONLY | O_CREAT | O_TRUNC, STDERR_FILENO);
+  execve(argv[0], argv, environment);
+  _exit(kCannotRun);
 }
 
 }  // namespace
@@ -37,18 +54,11 @@ Process::Process(const std::string& program, const std::vector<std::string>& arg
   }
   environment.push_back(nullptr);
 
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  const int flags = O_WRONLY | O_CREAT | O_TRUNC;
-  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_addopen(&actions, 1, stdout_path_.c_str(), flags, 0600);
-  posix_spawn_file_actions_addopen(&actions, 2, stderr_path_.c_str(), flags, 0600);
-  if (posix_spawn(&pid_, program.c_str(), &actions, nullptr, argv.data(), environment.data()) !=
-      0) {
-    constexpr int kNotFound = 127;
-    status_ = kNotFound;
+  pid_ = fork();
+  if (pid_ == 0) {
+    RunChild(argv.data(), environment.data(), stdout_path_.c_str(), stderr_path_.c_str());
   }
-  posix_spawn_file_actions_destroy(&actions);
+  if (pid_ < 0) status_ = kCannotRun;
 }
 
 Process::~Process() {
@@ -57,7 +67,9 @@ Process::~Process() {
   Wait();
 }
 
-void Process::Signal(int number) const { kill(pid_, number); }
+void Process::Signal(int number) const {
+  if (!status_) kill(pid_, number);
+}
 
 bool Process::running() {
   int status = 0;
