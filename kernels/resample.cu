@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "encoder/resample/bicubic_filter.h"
 #include "kernels/arguments.h"
 #include "kernels/resample.h"
 
@@ -7,20 +8,19 @@ namespace deepencoder::kernels {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kFractionBits = 22;
 
 struct Rgb {
   uint8_t r, g, b;
 };
 
 __device__ __forceinline__ uint8_t Clamp(int sum) {
-  return static_cast<uint8_t>(min(max(sum >> kFractionBits, 0), 255));
+  return static_cast<uint8_t>(min(max(sum >> kFilterFractionBits, 0), 255));
 }
 
 // Weighted sum of `count` pixels, `stride` bytes apart.
 __device__ __forceinline__ Rgb Filter(const uint8_t* pixel, int64_t stride, const int32_t* weights,
                                       int count) {
-  int r = 1 << (kFractionBits - 1), g = r, b = r;
+  int r = 1 << (kFilterFractionBits - 1), g = r, b = r;
   for (int t = 0; t < count; ++t, pixel += stride) {
     const int w = weights[t];
     r += w * pixel[0], g += w * pixel[1], b += w * pixel[2];

@@ -16,22 +16,9 @@
 
 #include "encoder/base/dtype.h"
 #include "kernels/status.h"
+#include "tests/kernels/gpu_test.h"
 
 namespace deepencoder::kernels {
-
-inline bool HasGpu() {
-  int count = 0;
-  return cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
-}
-
-#define REQUIRE_GPU() \
-  if (!HasGpu()) GTEST_SKIP() << "no GPU"
-#define ASSERT_CUDA(call) ASSERT_EQ(call, cudaSuccess)
-#define ASSERT_LAUNCHED(expression)                        \
-  do {                                                     \
-    const ::deepencoder::kernels::Status s = (expression); \
-    ASSERT_TRUE(s.ok()) << s.message();                    \
-  } while (0)
 
 // Half the distance of neighbouring numbers, relative: what rounding once may cost.
 inline double UnitRoundoff(DType type) { return type == DType::kBf16 ? 0x1p-8 : 0x1p-11; }

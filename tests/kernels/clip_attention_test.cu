@@ -74,7 +74,7 @@ class Device {
   }
   void Run(std::vector<float>& out) {
     Upload(in_);
-    ASSERT_LAUNCHED(LaunchClipAttention(Args(), nullptr));
+    ASSERT_OK(LaunchClipAttention(Args(), nullptr));
     ASSERT_CUDA(cudaDeviceSynchronize());
     ASSERT_CUDA(out_.Get(in_.type, out));
   }
@@ -101,7 +101,7 @@ Comparison Compare(const Inputs& in, const std::vector<float>& out,
   return comparison;
 }
 
-class ClipAttention : public testing::TestWithParam<std::tuple<DType, int, int>> {};
+class ClipAttention : public ::testing::TestWithParam<std::tuple<DType, int, int>> {};
 
 TEST_P(ClipAttention, MatchesReference) {
   REQUIRE_GPU();
@@ -113,7 +113,7 @@ TEST_P(ClipAttention, MatchesReference) {
   Compare(in, out).Check(std::to_string(tokens) + " tokens");
 }
 
-std::string ParamName(const testing::TestParamInfo<std::tuple<DType, int, int>>& info) {
+std::string ParamName(const ::testing::TestParamInfo<std::tuple<DType, int, int>>& info) {
   return std::string(std::get<0>(info.param) == DType::kBf16 ? "Bf16" : "Fp16") + "Tokens" +
          std::to_string(std::get<1>(info.param)) + "Batch" +
          std::to_string(std::get<2>(info.param));
@@ -122,19 +122,19 @@ std::string ParamName(const testing::TestParamInfo<std::tuple<DType, int, int>>&
 // Batches 1, 2, 9 and 33: with and without the keys split among warps. Small: around each tile's
 // edge.
 INSTANTIATE_TEST_SUITE_P(Small, ClipAttention,
-                         testing::Combine(testing::Values(DType::kBf16, DType::kFp16),
-                                          testing::Values(1, 2, 15, 16, 17, 31, 33, 63, 64, 127,
-                                                          128, 129),
-                                          testing::Values(1, 33)),
+                         ::testing::Combine(::testing::Values(DType::kBf16, DType::kFp16),
+                                            ::testing::Values(1, 2, 15, 16, 17, 31, 33, 63, 64, 127,
+                                                              128, 129),
+                                            ::testing::Values(1, 33)),
                          ParamName);
 INSTANTIATE_TEST_SUITE_P(Sides, ClipAttention,
-                         testing::Combine(testing::Values(DType::kBf16, DType::kFp16),
-                                          testing::Values(65, 101, 257, 401),
-                                          testing::Values(1, 2, 9, 33)),
+                         ::testing::Combine(::testing::Values(DType::kBf16, DType::kFp16),
+                                            ::testing::Values(65, 101, 257, 401),
+                                            ::testing::Values(1, 2, 9, 33)),
                          ParamName);
 INSTANTIATE_TEST_SUITE_P(Long, ClipAttention,
-                         testing::Combine(testing::Values(DType::kBf16, DType::kFp16),
-                                          testing::Values(1000, 1999), testing::Values(1, 3)),
+                         ::testing::Combine(::testing::Values(DType::kBf16, DType::kFp16),
+                                            ::testing::Values(1000, 1999), ::testing::Values(1, 3)),
                          ParamName);
 
 TEST(ClipAttentionMistakes, AreSeen) {
@@ -177,7 +177,7 @@ TEST(ClipAttentionGraph, ReplaysOnChangedInputs) {
     cudaGraph_t graph;
     cudaGraphExec_t exec;
     ASSERT_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
-    ASSERT_LAUNCHED(LaunchClipAttention(device.Args(), stream));
+    ASSERT_OK(LaunchClipAttention(device.Args(), stream));
     ASSERT_CUDA(cudaStreamEndCapture(stream, &graph));
     ASSERT_CUDA(cudaGraphInstantiate(&exec, graph, 0));
     for (const Inputs* in : {&first, &second, &first}) {

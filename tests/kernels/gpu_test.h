@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/status.h"
+
 #define ASSERT_CUDA(call)                                                   \
   do {                                                                      \
     const cudaError_t cuda_error_ = (call);                                 \
@@ -18,8 +20,21 @@
     const cudaError_t cuda_error_ = (call);                                 \
     EXPECT_EQ(cuda_error_, cudaSuccess) << cudaGetErrorString(cuda_error_); \
   } while (0)
+// Of an expression that gives a kernels::Status.
+#define ASSERT_OK(expression)                                             \
+  do {                                                                    \
+    const ::deepencoder::kernels::Status status_asserted_ = (expression); \
+    ASSERT_TRUE(status_asserted_.ok()) << status_asserted_.message();     \
+  } while (0)
+#define REQUIRE_GPU() \
+  if (!::deepencoder::kernels::testing::HasGpu()) GTEST_SKIP() << "no GPU"
 
 namespace deepencoder::kernels::testing {
+
+inline bool HasGpu() {
+  int count = 0;
+  return cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
+}
 
 // Tests of this kind need a GPU and are skipped where there is none.
 class GpuTest : public ::testing::Test {

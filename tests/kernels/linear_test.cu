@@ -15,21 +15,10 @@
 #include "encoder/base/dtype.h"
 #include "kernels/linear.h"
 #include "kernels/linear_activation.h"
+#include "tests/kernels/gpu_test.h"
 
 namespace deepencoder::kernels {
 namespace {
-
-#define ASSERT_CUDA(call) ASSERT_EQ(cudaSuccess, (call)) << cudaGetErrorString(cudaGetLastError())
-#define ASSERT_OK(expression)                           \
-  do {                                                  \
-    const Status ok_status = (expression);              \
-    ASSERT_TRUE(ok_status.ok()) << ok_status.message(); \
-  } while (0)
-
-bool HasGpu() {
-  int count = 0;
-  return cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
-}
 
 int ComputeCapability() {
   int device = 0, major = 0;
@@ -321,10 +310,10 @@ std::vector<Case> Cases() {
   return cases;
 }
 
-class LinearTest : public testing::TestWithParam<std::tuple<Path, DType, Case>> {
+class LinearTest : public ::testing::TestWithParam<std::tuple<Path, DType, Case>> {
  protected:
   void SetUp() override {
-    if (!HasGpu()) GTEST_SKIP() << "no GPU";
+    REQUIRE_GPU();
     if (std::get<0>(GetParam()) == Path::kOwn && ComputeCapability() != 9) {
       GTEST_SKIP() << "our own kernel needs a Hopper GPU";
     }
@@ -386,7 +375,7 @@ TEST_P(LinearTest, MatchesReference) {
   cudaStreamDestroy(stream);
 }
 
-std::string CaseName(const testing::TestParamInfo<LinearTest::ParamType>& info) {
+std::string CaseName(const ::testing::TestParamInfo<LinearTest::ParamType>& info) {
   const auto& [path, type, test] = info.param;
   const char* const paths[] = {"Cublas", "Own", "Measured"};
   return std::string(paths[static_cast<int>(path)]) + (type == DType::kBf16 ? "Bf16" : "Fp16") +
@@ -395,15 +384,15 @@ std::string CaseName(const testing::TestParamInfo<LinearTest::ParamType>& info) 
 
 INSTANTIATE_TEST_SUITE_P(
     All, LinearTest,
-    testing::Combine(testing::Values(Path::kCublas, Path::kOwn, Path::kMeasured),
-                     testing::Values(DType::kBf16, DType::kFp16), testing::ValuesIn(Cases())),
+    ::testing::Combine(::testing::Values(Path::kCublas, Path::kOwn, Path::kMeasured),
+                       ::testing::Values(DType::kBf16, DType::kFp16), ::testing::ValuesIn(Cases())),
     CaseName);
 
 // The activations alone, on every finite number of the type.
-class ActivationTest : public testing::TestWithParam<std::tuple<DType, Epilogue>> {};
+class ActivationTest : public ::testing::TestWithParam<std::tuple<DType, Epilogue>> {};
 
 TEST_P(ActivationTest, IsExactOnEveryInput) {
-  if (!HasGpu()) GTEST_SKIP() << "no GPU";
+  REQUIRE_GPU();
   const auto [type, epilogue] = GetParam();
   constexpr int kCount = 1 << 16;
   std::vector<float> inputs;
@@ -432,7 +421,7 @@ TEST_P(ActivationTest, IsExactOnEveryInput) {
 
 // The same in fp32, where nothing hides the error.
 TEST_P(ActivationTest, IsWithin2e7InFp32) {
-  if (!HasGpu()) GTEST_SKIP() << "no GPU";
+  REQUIRE_GPU();
   const auto [type, epilogue] = GetParam();
   constexpr int kCount = 1 << 20;
   Buffer y;
@@ -450,13 +439,14 @@ TEST_P(ActivationTest, IsWithin2e7InFp32) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ActivationTest,
-                         testing::Combine(testing::Values(DType::kBf16, DType::kFp16),
-                                          testing::Values(Epilogue::kGelu, Epilogue::kQuickGelu)));
+                         ::testing::Combine(::testing::Values(DType::kBf16, DType::kFp16),
+                                            ::testing::Values(Epilogue::kGelu,
+                                                              Epilogue::kQuickGelu)));
 
-class LinearChecksTest : public testing::Test {
+class LinearChecksTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!HasGpu()) GTEST_SKIP() << "no GPU";
+    REQUIRE_GPU();
     context_ = MakeContext(Path::kCublas);
     ASSERT_NE(nullptr, context_);
   }

@@ -12,23 +12,12 @@
 #include "kernels/layer_norm.h"
 #include "kernels/patches.h"
 #include "kernels/reply_rows.h"
+#include "tests/kernels/gpu_test.h"
 
 namespace deepencoder::kernels {
 namespace {
 
-#define ASSERT_OK(expression)                         \
-  do {                                                \
-    const Status asserted = (expression);             \
-    ASSERT_TRUE(asserted.ok()) << asserted.message(); \
-  } while (0)
-
-class RowsTest : public testing::Test {
- protected:
-  void SetUp() override {
-    int count = 0;
-    if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) GTEST_SKIP() << "no GPU";
-  }
-};
+using RowsTest = testing::GpuTest;
 
 // Host values of a type, with their copy on the device; NaN bits until written.
 class Values {

@@ -114,7 +114,7 @@ class Device {
   }
   void Run(std::vector<float>& out) {
     Upload(in_);
-    ASSERT_LAUNCHED(LaunchWindowAttention(Args(), nullptr));
+    ASSERT_OK(LaunchWindowAttention(Args(), nullptr));
     ASSERT_CUDA(cudaDeviceSynchronize());
     ASSERT_CUDA(out_.Get(in_.type, out));
   }
@@ -141,7 +141,7 @@ Comparison Compare(const Inputs& in, const std::vector<float>& out,
   return comparison;
 }
 
-class WindowAttention : public testing::TestWithParam<std::tuple<DType, int, int>> {};
+class WindowAttention : public ::testing::TestWithParam<std::tuple<DType, int, int>> {};
 
 TEST_P(WindowAttention, MatchesReference) {
   REQUIRE_GPU();
@@ -153,7 +153,7 @@ TEST_P(WindowAttention, MatchesReference) {
   Compare(in, out).Check("grid " + std::to_string(grid));
 }
 
-std::string ParamName(const testing::TestParamInfo<std::tuple<DType, int, int>>& info) {
+std::string ParamName(const ::testing::TestParamInfo<std::tuple<DType, int, int>>& info) {
   return std::string(std::get<0>(info.param) == DType::kBf16 ? "Bf16" : "Fp16") + "Grid" +
          std::to_string(std::get<1>(info.param)) + "Batch" +
          std::to_string(std::get<2>(info.param));
@@ -161,14 +161,14 @@ std::string ParamName(const testing::TestParamInfo<std::tuple<DType, int, int>>&
 
 // 1 to 43: windows of one token, of one row, whole ones only, and every width of the last window.
 INSTANTIATE_TEST_SUITE_P(Small, WindowAttention,
-                         testing::Combine(testing::Values(DType::kBf16, DType::kFp16),
-                                          testing::Values(1, 2, 5, 13, 14, 15, 28, 31, 43),
-                                          testing::Values(1, 2)),
+                         ::testing::Combine(::testing::Values(DType::kBf16, DType::kFp16),
+                                            ::testing::Values(1, 2, 5, 13, 14, 15, 28, 31, 43),
+                                            ::testing::Values(1, 2)),
                          ParamName);
 INSTANTIATE_TEST_SUITE_P(Grids, WindowAttention,
-                         testing::Combine(testing::Values(DType::kBf16, DType::kFp16),
-                                          testing::Values(32, 40, 48, 64, 80),
-                                          testing::Values(1, 2, 9)),
+                         ::testing::Combine(::testing::Values(DType::kBf16, DType::kFp16),
+                                            ::testing::Values(32, 40, 48, 64, 80),
+                                            ::testing::Values(1, 2, 9)),
                          ParamName);
 
 // With other inputs than a random test's the bounds could hide one of these: here each is far
@@ -214,7 +214,7 @@ TEST(WindowAttentionGraph, ReplaysOnChangedInputs) {
   cudaGraph_t graph;
   cudaGraphExec_t exec;
   ASSERT_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
-  ASSERT_LAUNCHED(LaunchWindowAttention(device.Args(), stream));
+  ASSERT_OK(LaunchWindowAttention(device.Args(), stream));
   ASSERT_CUDA(cudaStreamEndCapture(stream, &graph));
   ASSERT_CUDA(cudaGraphInstantiate(&exec, graph, 0));
   for (const Inputs* in : {&first, &second, &first}) {
