@@ -139,7 +139,7 @@ TEST_F(EngineTest, TheDeviceWithLessToDoIsChosen) {
   device(0).encode_gate.Close();
   device(1).encode_gate.Close();
   Send(1, RawJob(1, Mode::kLarge));  // 1280^2 pixels against 512^2
-  device(0).AwaitEncodes(1);         // of equals the first: it has its place before the others choose
+  device(0).AwaitEncodes(1);  // of equals the first: it has its place before the others choose
   for (int tag = 2; tag <= 7; ++tag) Send(tag);
   device(1).AwaitViews(6);  // all have chosen while the large one still counts
   device(0).encode_gate.Open();
