@@ -49,7 +49,7 @@ absl::StatusOr<DeviceSlots> BuildPool(const CreateBackend& create, const PoolOpt
       log(absl::StrCat("device ", backend.device, ": ", made, " slots with batch sizes ", buckets));
       return std::move(attempt.device);
     }
-    if (!absl::IsResourceExhausted(attempt.status)) return attempt.status;
+    if (!absl::IsResourceExhausted(attempt.status) || !options.may_shrink) return attempt.status;
     const bool smallest =
         backend.batch_buckets.size() == 1 || backend.batch_buckets.back() <= options.least_bucket;
     if (made > 0 && smallest) {

@@ -71,6 +71,7 @@ class Api(C.Structure):
         ("encode", C.CFUNCTYPE(C.c_int, _P, C.c_int32, C.POINTER(Item), C.c_int32, C.POINTER(Stats), _E)),
         ("poison", C.CFUNCTYPE(C.c_int, _P, _E)),
         ("memory", C.CFUNCTYPE(C.c_int32, _P, C.POINTER(MemoryUse), C.c_int32)),
+        ("free_memory", C.CFUNCTYPE(C.c_int, C.c_int32, C.POINTER(C.c_uint64), _E)),
     ]
 
 
@@ -85,7 +86,7 @@ def load(path=None):
     library = C.CDLL(path)
     library.deepencoder_cuda_api.restype = C.POINTER(Api)
     api = library.deepencoder_cuda_api().contents
-    assert api.version == 1, api.version
+    assert api.version == 2, api.version
     return api
 
 

@@ -56,6 +56,7 @@ class BudgetBackend final : public Backend {
     return std::make_unique<BudgetSlot>(budget_, size);
   }
   std::vector<MemoryUse> Memory() const override { return {}; }
+  size_t FreeMemory() const override { return static_cast<size_t>(budget_->free); }
 
  private:
   Budget* const budget_;
@@ -68,6 +69,7 @@ class PoolBuilderTest : public ::testing::Test {
     budget_.free = budget;
     PoolOptions options;
     options.slots = slots;
+    options.may_shrink = may_shrink_;
     return BuildPool(
         [this](const BackendOptions& backend) -> absl::StatusOr<std::unique_ptr<Backend>> {
           EXPECT_EQ(budget_.backends, 0) << "two backends at once";
@@ -77,6 +79,7 @@ class PoolBuilderTest : public ::testing::Test {
   }
 
   Budget budget_;
+  bool may_shrink_ = true;
   std::vector<std::string> log_;
 };
 
@@ -116,6 +119,14 @@ TEST_F(PoolBuilderTest, GoesDownToOneSlotOfTheSmallestBatch) {
 TEST_F(PoolBuilderTest, SaysWhenNothingFits) {
   EXPECT_EQ(Build(0, 2).status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(budget_.backends, 0);
+}
+
+TEST_F(PoolBuilderTest, ShrinksOnlyWhereItMay) {
+  may_shrink_ = false;
+  EXPECT_EQ(Build(63, 2).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(budget_.created, 1);
+  EXPECT_EQ(budget_.free, 63);
+  EXPECT_TRUE(Build(64, 2).ok());
 }
 
 TEST_F(PoolBuilderTest, OtherErrorsAreNotTriedAgain) {
