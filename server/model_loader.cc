@@ -153,13 +153,14 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> OpenCheckpoint(const std::string& fo
   return checkpoint;
 }
 
-// What is left to say once the devices are there.
-void Finish(const ServerOptions& options, const std::string& folder, const Checkpoint& checkpoint,
-            Model& model) {
+// What is left to do once the devices are there.
+absl::Status Finish(const ServerOptions& options, const std::string& folder,
+                    const Checkpoint& checkpoint, Model& model) {
   model.facts.folder = folder;
   model.facts.info = Describe(options, checkpoint, model.devices);
   model.special = {.image_newline = checkpoint.GetFloats("model.image_newline"),
                    .view_separator = checkpoint.GetFloats("model.view_seperator")};
+  return checkpoint.CheckUnchanged();
 }
 
 // Bytes that the tensors take in `compute`.
@@ -227,7 +228,8 @@ absl::StatusOr<Model> LoadModel(const ServerOptions& options, const DevicePlan& 
     absl::Status status = LoadDevice(plan, pool, **checkpoint, logger, model);
     if (!status.ok()) return status;
   }
-  Finish(options, folder, **checkpoint, model);
+  absl::Status status = Finish(options, folder, **checkpoint, model);
+  if (!status.ok()) return status;
   return model;
 }
 
@@ -253,7 +255,8 @@ absl::StatusOr<Model> LoadModelBeside(const ServerOptions& options, const Device
     if (status.ok()) status = Probe(model.devices.back(), options.modes);
     if (!status.ok()) return status;
   }
-  Finish(options, folder, **checkpoint, model);
+  absl::Status status = Finish(options, folder, **checkpoint, model);
+  if (!status.ok()) return status;
   return model;
 }
 

@@ -38,6 +38,7 @@ ReloadResult ReloadResultOf(const absl::Status& status) {
       return ReloadResult::kMemory;
     case absl::StatusCode::kNotFound:
     case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kFailedPrecondition:
       return ReloadResult::kCheckpoint;
     case absl::StatusCode::kCancelled:
     case absl::StatusCode::kUnavailable:

@@ -107,6 +107,7 @@ TEST(ReloadResultTest, EveryStatusHasALabelOfItsKind) {
   EXPECT_EQ(ReloadResultOf(absl::ResourceExhaustedError("")), ReloadResult::kMemory);
   EXPECT_EQ(ReloadResultOf(absl::NotFoundError("")), ReloadResult::kCheckpoint);
   EXPECT_EQ(ReloadResultOf(absl::InvalidArgumentError("")), ReloadResult::kCheckpoint);
+  EXPECT_EQ(ReloadResultOf(absl::FailedPreconditionError("")), ReloadResult::kCheckpoint);
   EXPECT_EQ(ReloadResultOf(absl::CancelledError("")), ReloadResult::kStopping);
   EXPECT_EQ(ReloadResultOf(absl::InternalError("")), ReloadResult::kFailed);
 }
