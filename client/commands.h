@@ -20,6 +20,7 @@ std::string ServerFromEnvironment();
 int RunEncode(const std::vector<std::string>& args);
 int RunInfo(const std::vector<std::string>& args);
 int RunHealth(const std::vector<std::string>& args);
+int RunReload(const std::vector<std::string>& args);
 
 // "deepencoder: text" on standard error.
 void PrintError(const std::string& text);

@@ -30,6 +30,8 @@ constexpr Command kCommands[] = {
     {"info", "", "what a server serves: modes, limits, device, weights",
      deepencoder::client::RunInfo},
     {"health", "", "whether a server is ready, for probes", deepencoder::client::RunHealth},
+    {"reload", "", "let a running server take other weights, without losing a request",
+     deepencoder::client::RunReload},
     {"view", "IMAGE", "what the language model gets of an image: tiles, tokens, rows",
      deepencoder::client::RunView},
     {"diff", "A B", "how far two embeddings of an image are apart", deepencoder::client::RunDiff},

@@ -1,4 +1,6 @@
 // deepencoder-server: options, start, serve, drain.
+#include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -17,10 +19,12 @@
 #include "server/metrics/process_metrics.h"
 #include "server/model_loader.h"
 #include "server/options.h"
+#include "server/reloader.h"
+#include "server/rpc/admin_service.h"
 #include "server/rpc/grpc_server.h"
 #include "server/rpc/health_service.h"
 #include "server/rpc/vision_encoder_service.h"
-#include "server/stop_signals.h"
+#include "server/signals.h"
 #include "server/warm_up.h"
 
 namespace deepencoder {
@@ -31,15 +35,18 @@ constexpr int kExitUsage = 2;
 constexpr absl::Duration kHealthPeriod = absl::Seconds(1);
 // For replies that are on their way when the engine has drained.
 constexpr absl::Duration kLastReplies = absl::Seconds(5);
+// For messages of the admin service, which are short; gRPC takes no less.
+constexpr int64_t kAdminMemory = int64_t{16} << 20;
 
 // Where the server listens, as `name=address` lines; there complete or not at all.
 absl::Status WriteReadyFile(const std::string& path, const std::vector<std::string>& grpc_addresses,
-                            const std::string& metrics_address) {
+                            const std::string& metrics_address, const std::string& admin_address) {
   const std::string temporary = path + ".new";
   {
     std::ofstream file(temporary);
     for (const std::string& address : grpc_addresses) file << "grpc=" << address << "\n";
     if (!metrics_address.empty()) file << "metrics=" << metrics_address << "\n";
+    if (!admin_address.empty()) file << "admin=" << admin_address << "\n";
     if (!file.flush()) return absl::UnavailableError("--ready-file: cannot write " + temporary);
   }
   if (std::rename(temporary.c_str(), path.c_str()) != 0) {
@@ -57,28 +64,51 @@ class Server {
         logger_(logger),
         service_(MakeRpcContext()),
         kserve_(MakeRpcContext(), [this] { return service_.Admit(); }),
-        health_(ServiceNames()) {}
+        health_(ServiceNames()),
+        admin_([this](const std::string& folder, Reloader::Done done) {
+          StartReload(folder, std::move(done));
+        }),
+        reloader_([this](const std::string& folder, const std::atomic<bool>& stop) {
+          return Reload(folder, stop);
+        }) {}
 
   // Opens the ports (health says NOT_SERVING), loads the model, warms up, says SERVING.
   absl::Status Start() {
     if (absl::Status status = Listen(); !status.ok()) return status;
-    absl::StatusOr<LoadedModel> model = LoadModel(options_, &metrics_, &clock_, logger_);
+    const absl::StatusOr<DevicePlan> plan = ChooseDevices(options_, *logger_);
+    if (!plan.ok()) return plan.status();
+    plan_ = *plan;
+    absl::StatusOr<Model> model = LoadModel(options_, plan_, options_.model, *logger_);
     if (!model.ok()) return model.status();
-    WarnIfSynthetic(model->info);
+    auto engine = MakeEngine(options_, *model, &metrics_, &clock_, logger_);
+    if (!engine.ok()) return engine.status();
+    engine_ = *std::move(engine);
     if (options_.warm_up) {
       const absl::Time begin = absl::Now();
-      if (absl::Status status = WarmUp(*model->engine, options_.modes); !status.ok()) return status;
+      if (absl::Status status = WarmUp(*engine_, options_.modes); !status.ok()) return status;
       logger_->Info("warmed up", {{"seconds", absl::ToDoubleSeconds(absl::Now() - begin)}});
     }
-    Publish(*model);
+    Publish(std::move(model->facts));
+    SayServing();
+    reloader_.Open();
     if (options_.ready_file.empty()) return absl::OkStatus();
-    return WriteReadyFile(options_.ready_file, grpc_->addresses(), metrics_address());
+    return WriteReadyFile(options_.ready_file, grpc_->addresses(), metrics_address(),
+                          admin_grpc_ == nullptr ? "" : admin_grpc_->addresses().front());
   }
 
   // Until a stop is asked for. Health follows the engine's.
-  void Serve(StopSignals& stop) {
+  void Serve(Signals& signals) {
     bool healthy = true;
-    while (!stop.WaitFor(kHealthPeriod)) {
+    while (true) {
+      switch (signals.WaitFor(kHealthPeriod)) {
+        case Signals::Event::kStop:
+          return;
+        case Signals::Event::kReload:
+          StartReload("", [](const absl::StatusOr<ReloadReport>&) {});
+          break;
+        case Signals::Event::kNone:
+          break;
+      }
       const bool now = engine_->healthy();
       if (now == healthy) continue;
       healthy = now;
@@ -96,11 +126,17 @@ class Server {
     const absl::Time deadline = absl::Now() + options_.drain_timeout;
     logger_->Info("draining", {{"timeout_seconds", absl::ToDoubleSeconds(options_.drain_timeout)}});
     SetServing(false);  // first, so that balancers turn away before calls are refused
+    reloader_.Close();
     service_.Drain();
     const bool drained = engine_->Drain(deadline);
     if (!drained) logger_->Error("--drain-timeout passed with images unanswered: cancelling them");
     health_.Close();
     grpc_->Shutdown(drained ? absl::Now() + kLastReplies : absl::Now());
+    if (admin_grpc_ != nullptr) admin_grpc_->Shutdown(absl::Now() + kLastReplies);
+    if (!reloader_.AwaitEnd(std::max(deadline, absl::Now() + kLastReplies))) {
+      logger_->Warning("a reload is still loading weights: exiting without it");
+      std::_Exit(drained ? EXIT_SUCCESS : EXIT_FAILURE);
+    }
     logger_->Info("stopped");
     return drained;
   }
@@ -135,6 +171,7 @@ class Server {
     for (const std::string& address : grpc_->addresses()) {
       logger_->Info("listening", {{"for", "grpc"}, {"address", address}});
     }
+    if (absl::Status status = ListenForAdmin(); !status.ok()) return status;
     if (options_.metrics_listen.empty()) return absl::OkStatus();
     auto exposition =
         Exposition::Start(options_.metrics_listen,
@@ -148,6 +185,22 @@ class Server {
     return absl::OkStatus();
   }
 
+  // A server of its own: what encodes is never reached there, nor this from where images arrive.
+  absl::Status ListenForAdmin() {
+    if (options_.admin_listen.empty()) return absl::OkStatus();
+    auto grpc = GrpcServer::Start({.listen = {options_.admin_listen},
+                                   .memory = kAdminMemory,
+                                   .max_image_bytes = 0,
+                                   .reflection = options_.reflection},
+                                  {&admin_});
+    if (!grpc.ok()) {
+      return {grpc.status().code(), "--admin-listen: " + std::string(grpc.status().message())};
+    }
+    admin_grpc_ = *std::move(grpc);
+    logger_->Info("listening", {{"for", "admin"}, {"address", admin_grpc_->addresses().front()}});
+    return absl::OkStatus();
+  }
+
   void WarnIfSynthetic(const v1::ModelInfo& info) const {
     if (!info.synthetic()) return;
     logger_->Warning("******************************************************************");
@@ -157,21 +210,64 @@ class Server {
     logger_->Warning("******************************************************************");
   }
 
-  void Publish(const LoadedModel& model) {
-    engine_ = model.engine;
-    memory_->SetBackends(model.backends);
-    metrics_.SetBuildInfo(model.info.version(), model.info.commit(), model.info.device(),
-                          std::string(Name(model.compute)));
+  // What calls, metrics and the next reload are told of the model that new images are encoded with. At
+  // the start, then on the reload's thread.
+  void Publish(ModelFacts facts) {
+    const v1::ModelInfo& info = facts.info;
+    WarnIfSynthetic(info);
+    memory_->SetBackends(facts.Backends());
+    metrics_.SetBuildInfo(info.version(), info.commit(), info.device(),
+                          std::string(Name(plan_.compute)));
+    metrics_.SetModelInfo(info.model(), info.weights_fingerprint(), info.synthetic());
+    service_.SetServing(std::make_shared<const Serving>(Serving{engine_, info}));
+    model_ = std::move(facts);
+  }
+
+  void SayServing() {
     metrics_.StartCounting();
-    const std::string device = model.info.device();
-    service_.SetServing(std::make_shared<const Serving>(Serving{model.engine, model.info}));
     SetServing(engine_->healthy());
     const double age = ProcessAge();
     metrics_.SetStartDuration(age);
-    logger_->Info("serving", {{"device", device},
+    logger_->Info("serving", {{"device", model_.info.device()},
                               {"version", kBuildVersion},
                               {"commit", kBuildCommit},
                               {"start_seconds", age}});
+  }
+
+  // Whoever asks for it, a reload is counted and logged.
+  void StartReload(const std::string& folder, Reloader::Done done) {
+    reloader_.Start(folder,
+                    [this, done = std::move(done)](const absl::StatusOr<ReloadReport>& report) {
+                      metrics_.OnReload(ReloadResultOf(report.status()));
+                      if (report.ok()) {
+                        logger_->Info("reloaded", {{"folder", report->folder},
+                                                   {"old_fingerprint", report->old_fingerprint},
+                                                   {"new_fingerprint", report->new_fingerprint},
+                                                   {"seconds", report->seconds}});
+                      } else {
+                        logger_->Error("reload refused: the weights stay as they were",
+                                       {{"reason", report.status().ToString()}});
+                      }
+                      done(report);
+                    });
+  }
+
+  // On the reload's thread, the only one that writes model_ once the server is up.
+  absl::StatusOr<ReloadReport> Reload(const std::string& folder, const std::atomic<bool>& stop) {
+    const absl::Time begin = absl::Now();
+    ReloadReport report;
+    report.folder = folder.empty() ? model_.folder : folder;
+    report.old_fingerprint = model_.info.weights_fingerprint();
+    logger_->Info("reloading", {{"folder", report.folder}, {"serving", report.old_fingerprint}});
+    absl::StatusOr<Model> next =
+        LoadModelBeside(options_, plan_, report.folder, model_, stop, *logger_);
+    if (!next.ok()) return next.status();
+    report.new_fingerprint = next->facts.info.weights_fingerprint();
+    absl::Status status = engine_->SwapBackends(std::move(next->devices), std::move(next->special),
+                                                [this, &next] { Publish(std::move(next->facts)); });
+    if (!status.ok()) return status;
+    report.seconds = absl::ToDoubleSeconds(absl::Now() - begin);
+    return report;
   }
 
   void SetServing(bool serving) {
@@ -188,26 +284,30 @@ class Server {
   const WallClock clock_;
   Metrics metrics_;
   const std::shared_ptr<BackendMemory> memory_ = std::make_shared<BackendMemory>();
-  std::shared_ptr<Engine> engine_;
+  DevicePlan plan_;
+  std::shared_ptr<ServingEngine> engine_;
+  ModelFacts model_;
   VisionEncoderService service_;
   kserve::InferenceService kserve_;
   HealthService health_;
   std::unique_ptr<Exposition> exposition_;
-  std::unique_ptr<GrpcServer> grpc_;
+  AdminService admin_;
+  Reloader reloader_;  // its thread ends before what it changes goes
+  std::unique_ptr<GrpcServer> grpc_, admin_grpc_;
 };
 
 int Run(const ServerOptions& options) {
   // The thread that waits for signals uses both until the process ends, so they are never freed.
   static auto* const logger = new Logger(options.log_level, options.log_format);
-  static auto* const stop = new StopSignals(logger);
+  static auto* const signals = new Signals(logger);
   logger->Info("deepencoder-server", {{"version", kBuildVersion}, {"commit", kBuildCommit}});
   Server server(options, logger);
   if (absl::Status status = server.Start(); !status.ok()) {
     logger->Error("cannot start", {{"reason", std::string(status.message())}});
     return EXIT_FAILURE;
   }
-  stop->HandOver();
-  server.Serve(*stop);
+  signals->HandOver();
+  server.Serve(*signals);
   return server.Stop() ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 

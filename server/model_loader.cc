@@ -11,7 +11,7 @@
 #include "encoder/version/version.h"
 #include "encoder/weights/checkpoint.h"
 #include "server/engine/pool_builder.h"
-#include "server/engine/serving_engine.h"
+#include "server/warm_up.h"
 
 namespace deepencoder {
 namespace {
@@ -32,22 +32,17 @@ class SharedBackend final : public Backend {
     return backend_->CreateSlot();
   }
   std::vector<MemoryUse> Memory() const override { return backend_->Memory(); }
+  size_t FreeMemory() const override { return backend_->FreeMemory(); }
 
  private:
   const std::shared_ptr<Backend> backend_;
-};
-
-// Which devices, and how one becomes a backend.
-struct DevicePlan {
-  bool cuda = false;
-  std::vector<int> devices;
 };
 
 absl::Status Prefixed(const std::string& prefix, const absl::Status& status) {
   return {status.code(), absl::StrCat(prefix, ": ", std::string(status.message()))};
 }
 
-absl::StatusOr<DevicePlan> ChooseDevices(const ServerOptions& options, const Logger& logger) {
+absl::StatusOr<DevicePlan> FindDevices(const ServerOptions& options, const Logger& logger) {
   const DevicePlan cpu = {.cuda = false, .devices = {0}};
   if (options.device == DeviceChoice::kCpu) return cpu;
   const absl::StatusOr<int> count = CudaDeviceCount();
@@ -81,9 +76,9 @@ absl::StatusOr<DType> ChooseComputeType(const ServerOptions& options, bool cuda)
   return chosen;
 }
 
-PoolOptions PoolOptionsOf(const ServerOptions& options, const DevicePlan& plan, DType compute) {
+PoolOptions PoolOptionsOf(const ServerOptions& options, const DevicePlan& plan) {
   PoolOptions pool;
-  pool.backend.compute = compute;
+  pool.backend.compute = plan.compute;
   pool.backend.sides = SidesOf(options.modes);
   pool.backend.batch_buckets = options.batch_buckets;
   pool.backend.graphs = options.graphs;
@@ -93,34 +88,27 @@ PoolOptions PoolOptionsOf(const ServerOptions& options, const DevicePlan& plan, 
   return pool;
 }
 
-absl::StatusOr<std::vector<DeviceSlots>> BuildDevices(
-    const ServerOptions& options, const DevicePlan& plan, const Checkpoint& checkpoint,
-    const std::function<void(const std::string&)>& log,
-    std::vector<std::weak_ptr<const Backend>>& backends) {
-  const absl::StatusOr<DType> compute = ChooseComputeType(options, plan.cuda);
-  if (!compute.ok()) return compute.status();
-  std::vector<DeviceSlots> devices;
-  for (const int device : plan.devices) {
-    std::shared_ptr<Backend> made;
-    const CreateBackend create =
-        [&](const BackendOptions& wanted) -> absl::StatusOr<std::unique_ptr<Backend>> {
-      made = nullptr;  // a first one that did not fit must be gone before the next is made
-      auto backend =
-          plan.cuda ? CreateCudaBackend(checkpoint, wanted) : CreateCpuBackend(checkpoint, wanted);
-      if (!backend.ok()) return backend.status();
-      made = *std::move(backend);
-      return std::make_unique<SharedBackend>(made);
-    };
-    PoolOptions pool = PoolOptionsOf(options, plan, *compute);
-    pool.backend.device = device;
-    absl::StatusOr<DeviceSlots> slots = BuildPool(create, pool, log);
-    if (!slots.ok()) {
-      return Prefixed(absl::StrCat(plan.cuda ? "GPU " : "CPU ", device), slots.status());
-    }
-    devices.push_back(*std::move(slots));
-    backends.emplace_back(made);
+// Of one device, into `model`.
+absl::Status LoadDevice(const DevicePlan& plan, const PoolOptions& pool,
+                        const Checkpoint& checkpoint, const Logger& logger, Model& model) {
+  std::shared_ptr<Backend> made;
+  const CreateBackend create =
+      [&](const BackendOptions& wanted) -> absl::StatusOr<std::unique_ptr<Backend>> {
+    made = nullptr;  // a first one that did not fit must be gone before the next is made
+    auto backend =
+        plan.cuda ? CreateCudaBackend(checkpoint, wanted) : CreateCpuBackend(checkpoint, wanted);
+    if (!backend.ok()) return backend.status();
+    made = *std::move(backend);
+    return std::make_unique<SharedBackend>(made);
+  };
+  absl::StatusOr<DeviceSlots> slots =
+      BuildPool(create, pool, [&logger](const std::string& line) { logger.Info(line); });
+  if (!slots.ok()) {
+    return Prefixed(absl::StrCat(plan.cuda ? "GPU " : "CPU ", pool.backend.device), slots.status());
   }
-  return devices;
+  model.facts.devices.push_back({.backend = made, .slots = static_cast<int>(slots->slots.size())});
+  model.devices.push_back(*std::move(slots));
+  return absl::OkStatus();
 }
 
 EngineOptions EngineOptionsOf(const ServerOptions& options,
@@ -138,8 +126,8 @@ EngineOptions EngineOptionsOf(const ServerOptions& options,
   return engine;
 }
 
-v1::ModelInfo DescribeModel(const ServerOptions& options, const Checkpoint& checkpoint,
-                            const std::vector<DeviceSlots>& devices) {
+v1::ModelInfo Describe(const ServerOptions& options, const Checkpoint& checkpoint,
+                       const std::vector<DeviceSlots>& devices) {
   v1::ModelInfo info = DescribeModes(RulesOf(options), options.max_image_pixels);
   const BackendInfo& device = devices.front().backend->info();
   info.set_model("deepseek-ocr");
@@ -154,7 +142,63 @@ v1::ModelInfo DescribeModel(const ServerOptions& options, const Checkpoint& chec
   return info;
 }
 
+absl::StatusOr<std::unique_ptr<Checkpoint>> OpenCheckpoint(const std::string& folder,
+                                                           const Logger& logger) {
+  auto checkpoint = Checkpoint::Open(folder);
+  if (!checkpoint.ok()) return checkpoint;
+  logger.Info("checkpoint opened", {{"folder", folder},
+                                    {"fingerprint", (*checkpoint)->fingerprint()},
+                                    {"sam_depth", (*checkpoint)->config().sam_depth},
+                                    {"clip_layers", (*checkpoint)->config().clip_layers}});
+  return checkpoint;
+}
+
+// What is left to do once the devices are there.
+absl::Status Finish(const ServerOptions& options, const std::string& folder,
+                    const Checkpoint& checkpoint, Model& model) {
+  model.facts.folder = folder;
+  model.facts.info = Describe(options, checkpoint, model.devices);
+  model.special = {.image_newline = checkpoint.GetFloats("model.image_newline"),
+                   .view_separator = checkpoint.GetFloats("model.view_seperator")};
+  return checkpoint.CheckUnchanged();
+}
+
+// Bytes that the tensors take in `compute`.
+size_t WeightBytes(const Checkpoint& checkpoint, DType compute) {
+  size_t bytes = 0;
+  for (const auto& [name, tensor] : checkpoint.tensors()) {
+    bytes += static_cast<size_t>(tensor.Count()) * SizeOf(compute);
+  }
+  return bytes;
+}
+
+// Whether a device has room for a second model. The images under way are given what they ever took: they
+// must not be refused because the reload took the rest.
+absl::Status CheckRoom(const Backend& current, size_t new_weights) {
+  size_t need = 0, views = 0;
+  for (const MemoryUse& use : current.Memory()) {
+    if (use.kind == "views") {
+      views += use.peak;
+    } else {
+      need += use.kind == "weights" ? std::max(use.current, new_weights) : use.current;
+    }
+  }
+  const size_t free = current.FreeMemory();
+  if (need + views <= free) return absl::OkStatus();
+  const auto mib = [](size_t bytes) { return absl::StrCat(bytes >> 20, " MiB"); };
+  return absl::ResourceExhaustedError(
+      absl::StrCat(current.info().kind, " device ", current.info().device,
+                   ": no room for a second model: it needs ", mib(need), ", and ", mib(views),
+                   " are kept for images; ", mib(free), " are free"));
+}
+
 }  // namespace
+
+std::vector<std::weak_ptr<const Backend>> ModelFacts::Backends() const {
+  std::vector<std::weak_ptr<const Backend>> backends;
+  for (const ModelDevice& device : devices) backends.push_back(device.backend);
+  return backends;
+}
 
 RequestRules RulesOf(const ServerOptions& options) {
   return {.modes = options.modes,
@@ -164,31 +208,66 @@ RequestRules RulesOf(const ServerOptions& options) {
           .max_image_bytes = options.max_image_bytes};
 }
 
-absl::StatusOr<LoadedModel> LoadModel(const ServerOptions& options, EngineObserver* observer,
-                                      const Clock* clock, const Logger* logger) {
-  const absl::StatusOr<DevicePlan> plan = ChooseDevices(options, *logger);
-  if (!plan.ok()) return plan.status();
-  const auto checkpoint = Checkpoint::Open(options.model);
-  if (!checkpoint.ok()) return Prefixed("--model", checkpoint.status());
-  logger->Info("checkpoint opened", {{"folder", options.model},
-                                     {"fingerprint", (*checkpoint)->fingerprint()},
-                                     {"sam_depth", (*checkpoint)->config().sam_depth},
-                                     {"clip_layers", (*checkpoint)->config().clip_layers}});
+absl::StatusOr<DevicePlan> ChooseDevices(const ServerOptions& options, const Logger& logger) {
+  absl::StatusOr<DevicePlan> plan = FindDevices(options, logger);
+  if (!plan.ok()) return plan;
+  const absl::StatusOr<DType> compute = ChooseComputeType(options, plan->cuda);
+  if (!compute.ok()) return compute.status();
+  plan->compute = *compute;
+  return plan;
+}
 
-  const auto log = [logger](const std::string& line) { logger->Info(line); };
-  LoadedModel model;
-  absl::StatusOr<std::vector<DeviceSlots>> devices =
-      BuildDevices(options, *plan, **checkpoint, log, model.backends);
-  if (!devices.ok()) return devices.status();
-  model.info = DescribeModel(options, **checkpoint, *devices);
-  model.compute = devices->front().backend->info().compute;
-  SpecialRows special = {.image_newline = (*checkpoint)->GetFloats("model.image_newline"),
-                         .view_separator = (*checkpoint)->GetFloats("model.view_seperator")};
-  auto engine = ServingEngine::Create(EngineOptionsOf(options, log), *std::move(devices),
-                                      std::move(special), observer, clock);
-  if (!engine.ok()) return engine.status();
-  model.engine = *std::move(engine);
+absl::StatusOr<Model> LoadModel(const ServerOptions& options, const DevicePlan& plan,
+                                const std::string& folder, const Logger& logger) {
+  const auto checkpoint = OpenCheckpoint(folder, logger);
+  if (!checkpoint.ok()) return Prefixed("--model", checkpoint.status());
+  Model model;
+  PoolOptions pool = PoolOptionsOf(options, plan);
+  for (const int device : plan.devices) {
+    pool.backend.device = device;
+    absl::Status status = LoadDevice(plan, pool, **checkpoint, logger, model);
+    if (!status.ok()) return status;
+  }
+  absl::Status status = Finish(options, folder, **checkpoint, model);
+  if (!status.ok()) return status;
   return model;
+}
+
+absl::StatusOr<Model> LoadModelBeside(const ServerOptions& options, const DevicePlan& plan,
+                                      const std::string& folder, const ModelFacts& current,
+                                      const std::atomic<bool>& stop, const Logger& logger) {
+  const auto checkpoint = OpenCheckpoint(folder, logger);
+  if (!checkpoint.ok()) return checkpoint.status();
+  const size_t new_weights = WeightBytes(**checkpoint, plan.compute);
+  Model model;
+  PoolOptions pool = PoolOptionsOf(options, plan);
+  pool.may_shrink = false;
+  for (size_t i = 0; i < plan.devices.size(); ++i) {
+    if (stop) return absl::CancelledError("the server is stopping");
+    pool.backend.device = plan.devices[i];
+    // Null only after the last of its users has gone, which is after a switch.
+    if (const auto old = current.devices[i].backend.lock()) {
+      if (absl::Status status = CheckRoom(*old, new_weights); !status.ok()) return status;
+      pool.backend.batch_buckets = old->info().batch_buckets;
+    }
+    pool.slots = current.devices[i].slots;
+    absl::Status status = LoadDevice(plan, pool, **checkpoint, logger, model);
+    if (status.ok()) status = Probe(model.devices.back(), options.modes);
+    if (!status.ok()) return status;
+  }
+  absl::Status status = Finish(options, folder, **checkpoint, model);
+  if (!status.ok()) return status;
+  return model;
+}
+
+absl::StatusOr<std::unique_ptr<ServingEngine>> MakeEngine(const ServerOptions& options,
+                                                          Model& model, EngineObserver* observer,
+                                                          const Clock* clock,
+                                                          const Logger* logger) {
+  EngineOptions engine =
+      EngineOptionsOf(options, [logger](const std::string& line) { logger->Info(line); });
+  return ServingEngine::Create(std::move(engine), std::move(model.devices),
+                               std::move(model.special), observer, clock);
 }
 
 }  // namespace deepencoder

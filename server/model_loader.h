@@ -1,6 +1,7 @@
-// Options -> checkpoint, backends, engine: everything that takes seconds at the start.
+// Options -> checkpoint, backends, engine: everything that takes seconds at the start and at a reload.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,24 +12,63 @@
 #include "encoder/base/dtype.h"
 #include "server/engine/clock.h"
 #include "server/engine/engine.h"
+#include "server/engine/serving_engine.h"
 #include "server/log.h"
 #include "server/options.h"
 #include "server/rpc/translate.h"
 
 namespace deepencoder {
 
-struct LoadedModel {
-  std::shared_ptr<Engine> engine;
-  v1::ModelInfo info;
+// What encodes. Chosen once: a reload uses the same devices.
+struct DevicePlan {
+  bool cuda = false;
+  std::vector<int> devices;  // ordinals
   DType compute = DType::kBf16;
-  std::vector<std::weak_ptr<const Backend>> backends;  // the engine's; for Memory()
+};
+
+// One device of a model. The backend is the engine's, once it has taken the model.
+struct ModelDevice {
+  std::weak_ptr<const Backend> backend;
+  int slots = 0;
+};
+
+// What is known of a model after the engine has taken its devices.
+struct ModelFacts {
+  std::string folder;
+  v1::ModelInfo info;
+  std::vector<ModelDevice> devices;
+
+  std::vector<std::weak_ptr<const Backend>> Backends() const;
+};
+
+// Weights on every device of the plan, with slots: ready for an engine.
+struct Model {
+  ModelFacts facts;
+  std::vector<DeviceSlots> devices;
+  SpecialRows special;
 };
 
 RequestRules RulesOf(const ServerOptions& options);
 
-// `observer`, `clock` and `logger` must outlive the engine.
-// Errors: those of the checkpoint and the backends, with the option that led to them.
-absl::StatusOr<LoadedModel> LoadModel(const ServerOptions& options, EngineObserver* observer,
-                                      const Clock* clock, const Logger* logger);
+// Errors: INVALID_ARGUMENT, UNAVAILABLE naming the option that cannot be followed.
+absl::StatusOr<DevicePlan> ChooseDevices(const ServerOptions& options, const Logger& logger);
+
+// The checkpoint of `folder`. Where memory is short, smaller batches or fewer slots.
+// Errors: those of the checkpoint and the backends.
+absl::StatusOr<Model> LoadModel(const ServerOptions& options, const DevicePlan& plan,
+                                const std::string& folder, const Logger& logger);
+
+// As LoadModel, while `current` serves on the same devices: with as many slots and the same batch sizes as
+// it has, or not at all. One image went through every slot and view side.
+// Errors: also RESOURCE_EXHAUSTED, if the devices have no room for both models beside what images under
+// way take; CANCELLED, once `stop` is true.
+absl::StatusOr<Model> LoadModelBeside(const ServerOptions& options, const DevicePlan& plan,
+                                      const std::string& folder, const ModelFacts& current,
+                                      const std::atomic<bool>& stop, const Logger& logger);
+
+// Takes the model's devices. `observer`, `clock` and `logger` must outlive the engine.
+absl::StatusOr<std::unique_ptr<ServingEngine>> MakeEngine(const ServerOptions& options,
+                                                          Model& model, EngineObserver* observer,
+                                                          const Clock* clock, const Logger* logger);
 
 }  // namespace deepencoder

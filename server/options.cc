@@ -166,6 +166,12 @@ void AddAddressOptions(std::vector<OptionSpec>& table) {
   table.push_back({group, "kserve", "", "true",
                    "Serve KServe's inference protocol (v2) on the same addresses.",
                    Switch(&ServerOptions::kserve)});
+  table.push_back({group, "admin-listen", "ADDRESS", "",
+                   "Where the service that operates the server is found (deepencoder reload): "
+                   "unix:PATH, or HOST:PORT of the loopback interface; empty: nowhere. Whoever "
+                   "can connect there can change the weights: a socket's file takes its rights "
+                   "from the umask.",
+                   Text(&ServerOptions::admin_listen)});
   table.push_back({group, "ready-file", "FILE", "",
                    "File to write once serving: a line name=value for each address, with the real "
                    "ports.",
@@ -399,6 +405,15 @@ class ArgumentReader {
   size_t next_ = 0;
 };
 
+// Nobody proves who he is yet, so what operates the server stays on this machine.
+absl::Status CheckAdminAddress(const ServerOptions& options) {
+  if (options.admin_listen.empty() || IsLocalAddress(options.admin_listen)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--admin-listen: '", options.admin_listen,
+                   "' can be reached from other machines, and there is no authentication: use "
+                   "unix:PATH or a loopback address"));
+}
+
 }  // namespace
 
 ServerOptions DefaultOptions() {
@@ -427,6 +442,7 @@ absl::StatusOr<Command> ParseCommandLine(std::span<const char* const> args,
         "--model=DIR is required: the folder of a DeepSeek-OCR checkpoint ('deepencoder checkpoint "
         "synthesize DIR' makes one to try things with)");
   }
+  if (absl::Status status = CheckAdminAddress(command.options); !status.ok()) return status;
   return command;
 }
 

@@ -37,7 +37,8 @@ struct ServerOptions {
   std::string metrics_listen;  // empty: no metrics endpoint
   bool reflection = false;
   bool kserve = false;
-  std::string ready_file;  // empty: none
+  std::string admin_listen;  // empty: nowhere
+  std::string ready_file;    // empty: none
   // device
   DeviceChoice device = DeviceChoice::kAuto;
   std::vector<int> devices;            // ordinals; empty: all

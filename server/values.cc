@@ -1,5 +1,6 @@
 #include "server/values.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <optional>
@@ -121,6 +122,15 @@ std::string FormatBytes(int64_t bytes) {
     }
   }
   return absl::StrCat(bytes, " bytes");
+}
+
+bool IsLocalAddress(std::string_view address) {
+  if (address.starts_with("unix:")) return true;
+  const std::string_view host = address.substr(0, address.rfind(':'));
+  if (host == "[::1]" || host == "localhost") return true;
+  // 127.0.0.0/8, as four numbers: a name may begin as it likes.
+  const bool numeric = host.find_first_not_of("0123456789.") == std::string_view::npos;
+  return numeric && host.starts_with("127.") && std::count(host.begin(), host.end(), '.') == 3;
 }
 
 }  // namespace deepencoder

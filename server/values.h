@@ -30,4 +30,8 @@ absl::StatusOr<std::vector<std::string>> ParseList(std::string_view text);
 // 33554432 -> "32 MiB"; exact sizes only get a unit.
 std::string FormatBytes(int64_t bytes);
 
+// Whether only this machine's processes can reach the address: unix:PATH, or HOST:PORT with a loopback
+// address or localhost.
+bool IsLocalAddress(std::string_view address);
+
 }  // namespace deepencoder

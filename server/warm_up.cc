@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "encoder/image/view_plan.h"
 #include "encoder/model/config.h"
 
 namespace deepencoder {
@@ -40,13 +41,19 @@ absl::StatusOr<EncodeResult> Encode(Engine& engine, EncodeJob job) {
   return promise.get_future().get();
 }
 
-bool AllFinite(const EncodeResult& result) {
-  for (size_t at = 0; at + sizeof(float) <= result.bytes; at += sizeof(float)) {
+bool AllFinite(std::span<const std::byte> floats) {
+  for (size_t at = 0; at + sizeof(float) <= floats.size(); at += sizeof(float)) {
     float value;
-    std::memcpy(&value, result.data.get() + at, sizeof(value));
+    std::memcpy(&value, floats.data() + at, sizeof(value));
     if (!std::isfinite(value)) return false;
   }
   return true;
+}
+
+absl::Status NotFinite(std::string_view mode) {
+  return absl::InternalError(absl::StrCat("warm-up in mode ", std::string(mode),
+                                          ": the embeddings have values that are not finite; "
+                                          "the weights or the device are broken"));
 }
 
 // Few of `modes` that use every view side which all of them use.
@@ -82,10 +89,38 @@ absl::Status WarmUp(Engine& engine, std::span<const Mode> modes) {
       return {result.status().code(),
               absl::StrCat("warm-up in mode ", name, ": ", std::string(result.status().message()))};
     }
-    if (!AllFinite(*result)) {
-      return absl::InternalError(absl::StrCat("warm-up in mode ", name,
-                                              ": the embeddings have values that are not finite; "
-                                              "the weights or the device are broken"));
+    if (!AllFinite({result->data.get(), result->bytes})) return NotFinite(name);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Probe(const DeviceSlots& device, std::span<const Mode> modes) {
+  const auto rgb = Gradient();
+  // Looked at, not written: OpenCV has no matrix of constant data.
+  auto* pixels = const_cast<std::byte*>(rgb->data());
+  const RgbImage image(cv::Mat(kHeight, kWidth, CV_8UC3, pixels));
+  for (const Mode mode : Covering(modes)) {
+    const absl::StatusOr<ViewPlan> plan = PlanViews(kWidth, kHeight, mode, kDefaultMaxTiles);
+    if (!plan.ok()) return plan.status();
+    const auto views = device.backend->MakeViews(image, *plan);
+    if (!views.ok()) return views.status();
+    for (const auto& slot : device.slots) {
+      std::set<int> sides;
+      for (int view = 0; view < (*views)->size(); ++view) {
+        const int side = (*views)->side(view), lines = OutputGridOf(side);
+        if (!sides.insert(side).second) continue;
+        const size_t line_bytes = size_t{kEmbeddingWidth} * lines * sizeof(float);
+        std::vector<std::byte> rows(line_bytes * lines);
+        const EncodeItem item = {.views = views->get(),
+                                 .view = view,
+                                 .dtype = DType::kFp32,
+                                 .rows = rows.data(),
+                                 .line_stride = line_bytes};
+        EncodeStats stats;
+        absl::Status status = slot->Encode(side, {&item, 1}, &stats);
+        if (!status.ok()) return status;
+        if (!AllFinite(rows)) return NotFinite(SpecOf(mode).name);
+      }
     }
   }
   return absl::OkStatus();

@@ -97,6 +97,9 @@ class Backend {
   virtual absl::StatusOr<std::unique_ptr<EncoderSlot>> CreateSlot() = 0;
 
   virtual std::vector<MemoryUse> Memory() const = 0;
+  // Bytes of this memory that something else could take now; SIZE_MAX if unknown. Of the CPU: what the
+  // machine, the container's and the process' limits leave.
+  virtual size_t FreeMemory() const = 0;
 };
 
 // AMX, AVX-512 or AVX2 is chosen by what the CPU has. `checkpoint` is read during the call only.

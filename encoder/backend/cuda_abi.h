@@ -138,6 +138,8 @@ typedef struct DeCudaApi {
   /* Writes at most `capacity` entries, returns how many there are. Thread-safe, never waits for the
    * device. */
   int32_t (*memory)(const DeBackend* backend, DeMemoryUse* uses, int32_t capacity);
+  /* Bytes of the device's memory that nobody holds, in this process or another. Thread-safe. */
+  DeCode (*free_memory)(int32_t device, uint64_t* bytes, DeError* error);
 } DeCudaApi;
 
 /* The library's one exported symbol. */

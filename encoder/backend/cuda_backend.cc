@@ -1,5 +1,7 @@
 // The Backend interface over the CUDA library's table of functions.
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -105,6 +107,13 @@ class CudaBackend : public Backend {
     for (int32_t i = 0; i < count; ++i)
       memory.push_back({uses[i].kind, uses[i].current, uses[i].peak});
     return memory;
+  }
+
+  size_t FreeMemory() const override {
+    uint64_t bytes = 0;
+    DeError error = {};
+    const bool known = api_->free_memory(info_.device, &bytes, &error) == DE_OK;
+    return known ? bytes : std::numeric_limits<size_t>::max();
   }
 
  private:

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "encoder/backend/backend.h"
 #include "encoder/cpu/deep_encoder.h"
+#include "encoder/cpu/host_memory.h"
 #include "encoder/cpu/parallel.h"
 #include "encoder/image/views.h"
 #include "encoder/model/config.h"
@@ -178,6 +179,8 @@ class CpuBackend : public Backend {
             model_->workspace_bytes->Use("workspace"),
             model_->view_bytes->Use("views")};
   }
+
+  size_t FreeMemory() const override { return FreeHostMemory(); }
 
  private:
   const std::shared_ptr<const Model> model_;

@@ -67,6 +67,13 @@ class FolderCheckpoint final : public Checkpoint {
     found->second.file->Release(*found->second.tensor);
   }
 
+  absl::Status CheckUnchanged() const override {
+    for (const auto& file : files_->files()) {
+      if (absl::Status status = file->CheckUnchanged(); !status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+
  private:
   ModelConfig config_;
   std::unique_ptr<CheckpointFiles> files_;

@@ -51,6 +51,9 @@ class Checkpoint {
   // Tells the kernel that this tensor's pages are no longer needed (they can be read again): keeps
   // resident memory low while a backend packs its own copy.
   virtual void Release(std::string_view name) const = 0;
+
+  // Errors: FAILED_PRECONDITION if a file was changed since Open, so that what was read may be nonsense.
+  virtual absl::Status CheckUnchanged() const = 0;
 };
 
 }  // namespace deepencoder

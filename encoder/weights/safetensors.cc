@@ -1,13 +1,10 @@
 #include "encoder/weights/safetensors.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <bit>
-#include <cerrno>
 #include <cstring>
 #include <limits>
 #include <utility>
@@ -116,39 +113,14 @@ std::string ShapeText(const std::vector<int64_t>& shape) {
 }
 
 absl::StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(const std::string& path) {
-  // Non-blocking, so that a named pipe in place of a file is refused below and not waited for.
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) {
-    const std::string message = absl::StrCat(path, ": ", std::strerror(errno));
-    return errno == ENOENT ? absl::NotFoundError(message) : absl::InvalidArgumentError(message);
-  }
-  struct stat info {};
-  const bool regular = fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
-  const size_t size = regular ? static_cast<size_t>(info.st_size) : 0;
-  void* mapping = MAP_FAILED;
-  int map_error = 0;
-  if (size >= kLengthBytes) {
-    mapping = mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0);
-    map_error = errno;
-  }
-  close(fd);  // the mapping stays
-  if (!regular) return Malformed(absl::StrCat(path, ": not a regular file"));
-  if (size < kLengthBytes) {
-    return Malformed(absl::StrCat(path, ": ", size, " bytes are too few for a safetensors file"));
-  }
-  if (mapping == MAP_FAILED) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(path, ": cannot map ", size, " bytes: ", std::strerror(map_error)));
-  }
-  std::unique_ptr<SafetensorsFile> file(
-      new SafetensorsFile(path, static_cast<const std::byte*>(mapping), size));
+  absl::StatusOr<std::unique_ptr<FileMapping>> mapping = FileMapping::Open(path, kLengthBytes);
+  if (!mapping.ok()) return mapping.status();
+  std::unique_ptr<SafetensorsFile> file(new SafetensorsFile(path, *std::move(mapping)));
   if (absl::Status status = file->ReadHeader(); !status.ok()) {
     return Malformed(absl::StrCat(path, ": ", status.message()));
   }
   return file;
 }
-
-SafetensorsFile::~SafetensorsFile() { munmap(const_cast<std::byte*>(mapping_), mapped_bytes_); }
 
 absl::Status SafetensorsFile::ReadHeader() {
   uint64_t header_bytes = 0;

@@ -15,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "encoder/weights/file_mapping.h"
 
 namespace deepencoder {
 
@@ -28,9 +29,8 @@ struct SafetensorsTensor {
 // "[768, 3, 16, 16]", for messages.
 std::string ShapeText(const std::vector<int64_t>& shape);
 
-// Immutable and thread-safe; tensors' data lives as long as the file object. A file that is
-// truncated while it is mapped raises SIGBUS on access, as with any mapping: replace files by
-// renaming.
+// Immutable and thread-safe; tensors' data lives as long as the file object. Of a file that others
+// change meanwhile, anything may be read: ask CheckUnchanged behind the last access.
 class SafetensorsFile {
  public:
   static constexpr size_t kMaxHeaderBytes = size_t{16} << 20;  // DeepSeek-OCR's has 0.3 MB
@@ -39,7 +39,6 @@ class SafetensorsFile {
   // starting with the path: NOT_FOUND, INVALID_ARGUMENT (malformed: names the tensor and what was
   // expected).
   static absl::StatusOr<std::unique_ptr<SafetensorsFile>> Open(const std::string& path);
-  ~SafetensorsFile();
   SafetensorsFile(const SafetensorsFile&) = delete;
   SafetensorsFile& operator=(const SafetensorsFile&) = delete;
 
@@ -49,12 +48,19 @@ class SafetensorsFile {
   // Drops the tensor's pages from this process; touching them reads the file again.
   void Release(const SafetensorsTensor& tensor) const;
 
+  // FileMapping's.
+  absl::Status CheckUnchanged() const { return file_->CheckUnchanged(); }
+
  private:
-  SafetensorsFile(std::string path, const std::byte* mapping, size_t mapped_bytes)
-      : path_(std::move(path)), mapping_(mapping), mapped_bytes_(mapped_bytes) {}
+  SafetensorsFile(std::string path, std::unique_ptr<FileMapping> file)
+      : path_(std::move(path)),
+        file_(std::move(file)),
+        mapping_(file_->data()),
+        mapped_bytes_(file_->size()) {}
   absl::Status ReadHeader();
 
   std::string path_;
+  std::unique_ptr<FileMapping> file_;
   const std::byte* mapping_;
   size_t mapped_bytes_;
   std::map<std::string, SafetensorsTensor, std::less<>> tensors_;

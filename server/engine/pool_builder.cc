@@ -14,7 +14,8 @@ struct Attempt {
   absl::Status status;  // why there are fewer slots than wanted, if so
 };
 
-Attempt Try(const CreateBackend& create, const BackendOptions& options, int slots) {
+Attempt Try(const CreateBackend& create, const BackendOptions& options, int slots,
+            const std::function<void(const std::string&)>& log) {
   Attempt attempt;
   absl::StatusOr<std::unique_ptr<Backend>> backend = create(options);
   if (!backend.ok()) {
@@ -23,6 +24,10 @@ Attempt Try(const CreateBackend& create, const BackendOptions& options, int slot
   }
   attempt.device.backend = *std::move(backend);
   while (static_cast<int>(attempt.device.slots.size()) < slots) {
+    // Capturing a slot's graphs takes seconds: who waits for the start sees where it is.
+    log(absl::StrCat("device ", options.device, ": making slot ", attempt.device.slots.size() + 1,
+                     " of ", slots, " for ", options.sides.size(), " view sides x ",
+                     options.batch_buckets.size(), " batch sizes"));
     absl::StatusOr<std::unique_ptr<EncoderSlot>> slot = attempt.device.backend->CreateSlot();
     if (!slot.ok()) {
       attempt.status = slot.status();
@@ -42,14 +47,14 @@ absl::StatusOr<DeviceSlots> BuildPool(const CreateBackend& create, const PoolOpt
     return absl::InvalidArgumentError("a device needs at least one batch bucket and one slot");
   }
   while (true) {
-    Attempt attempt = Try(create, backend, options.slots);
+    Attempt attempt = Try(create, backend, options.slots, log);
     const size_t made = attempt.device.slots.size();
     const std::string buckets = absl::StrJoin(backend.batch_buckets, ", ");
     if (attempt.status.ok()) {
       log(absl::StrCat("device ", backend.device, ": ", made, " slots with batch sizes ", buckets));
       return std::move(attempt.device);
     }
-    if (!absl::IsResourceExhausted(attempt.status)) return attempt.status;
+    if (!absl::IsResourceExhausted(attempt.status) || !options.may_shrink) return attempt.status;
     const bool smallest =
         backend.batch_buckets.size() == 1 || backend.batch_buckets.back() <= options.least_bucket;
     if (made > 0 && smallest) {

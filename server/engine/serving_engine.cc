@@ -163,7 +163,8 @@ bool ServingEngine::Drain(absl::Time deadline) {
   return admission_.AwaitIdle(deadline);
 }
 
-absl::Status ServingEngine::SwapBackends(std::vector<DeviceSlots> devices, SpecialRows special) {
+absl::Status ServingEngine::SwapBackends(std::vector<DeviceSlots> devices, SpecialRows special,
+                                         const std::function<void()>& on_switch) {
   if (absl::Status status = CheckDevices(devices, special); !status.ok()) return status;
   MutexLock swap(swap_);
   std::shared_ptr<BackendSet> set = MakeSet(std::move(devices), std::move(special));
@@ -171,6 +172,7 @@ absl::Status ServingEngine::SwapBackends(std::vector<DeviceSlots> devices, Speci
     MutexLock lock(current_mutex_);
     current_.swap(set);
   }
+  if (on_switch) on_switch();
   if (cache_ != nullptr) cache_->Clear();
   const uint64_t old_generation = set->generation();
   set.reset();

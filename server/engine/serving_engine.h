@@ -73,10 +73,12 @@ class ServingEngine final : public Engine, private PoolEvents {
   bool Drain(absl::Time deadline) override;
 
   // New weights or devices: jobs that are not decoded yet go to `devices`; returns when the old ones have
-  // finished theirs and are destroyed. No job is lost. Cached results are forgotten. Not to be called from
-  // an engine thread, such as in `done`.
+  // finished theirs and are destroyed. No job is lost. Cached results are forgotten. `on_switch` (may be
+  // empty) is called once new jobs go to `devices`, before the old ones have finished. Not to be called
+  // from an engine thread, such as in `done`.
   // Errors as Create; nothing has changed then.
-  absl::Status SwapBackends(std::vector<DeviceSlots> devices, SpecialRows special);
+  absl::Status SwapBackends(std::vector<DeviceSlots> devices, SpecialRows special,
+                            const std::function<void()>& on_switch = nullptr);
 
  private:
   ServingEngine(EngineOptions options, EngineObserver* observer, const Clock* clock);

@@ -68,10 +68,15 @@ constexpr MetricSpec kTable[] = {
      "From the process' start to SERVING."},
     {MetricId::kBuildInfo, "deepencoder_build_info", kGauge, "", "version,commit,device,compute_dtype", kNone,
      "Always 1; the labels say what is running."},
+    {MetricId::kModelInfo, "deepencoder_model_info", kGauge, "", "model,weights_fingerprint,synthetic", kNone,
+     "Always 1; the labels say which weights new images are encoded with."},
+    {MetricId::kReloads, "deepencoder_reloads_total", kCounter, "", "result", kNone,
+     "Reloads of the weights asked for: ok, or why the old ones were kept: busy (another one was under way), memory (no room for "
+     "both), checkpoint (missing or broken), stopping (the server was starting or draining), failed (device or values)."},
     {MetricId::kDeviceMemory, "deepencoder_device_memory_bytes", kGauge, "bytes", "device,kind", kNone,
      "Memory the backend holds on a device, by what for."},
     {MetricId::kDeviceMemoryPeak, "deepencoder_device_memory_peak_bytes", kGauge, "bytes", "device,kind", kNone,
-     "The most it has held since the start."},
+     "The most it has held since these weights were loaded."},
     // ---- the process; names as in Prometheus' client libraries
     {MetricId::kProcessCpu, "process_cpu_seconds_total", kCounter, "seconds", "", kNone,
      "User and system CPU time of the process."},

@@ -38,6 +38,8 @@ enum class MetricId : uint8_t {
   kServing,
   kStartDuration,
   kBuildInfo,
+  kModelInfo,
+  kReloads,
   kDeviceMemory,
   kDeviceMemoryPeak,
   kProcessCpu,

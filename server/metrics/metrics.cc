@@ -58,6 +58,11 @@ Metrics::Metrics() : registry_(std::make_shared<prometheus::Registry>()) {
   serving_ = &GaugeFamily(*registry_, MetricId::kServing).Add({});
   start_duration_ = &GaugeFamily(*registry_, MetricId::kStartDuration).Add({});
   build_info_family_ = &GaugeFamily(*registry_, MetricId::kBuildInfo);
+  model_info_family_ = &GaugeFamily(*registry_, MetricId::kModelInfo);
+  auto& reloads = CounterFamily(*registry_, MetricId::kReloads);
+  for (const ReloadResult result : kReloadResults) {
+    reloads_[Index(result)] = &reloads.Add({{"result", std::string(Name(result))}});
+  }
 }
 
 void Metrics::MakeCallSeries() {
@@ -147,6 +152,18 @@ void Metrics::SetBuildInfo(const std::string& version, const std::string& commit
              {"compute_dtype", compute_dtype}})
       .Set(1);
 }
+
+void Metrics::SetModelInfo(const std::string& model, const std::string& weights_fingerprint,
+                           bool synthetic) {
+  const MutexLock lock(mutex_);
+  if (model_info_ != nullptr) model_info_family_->Remove(model_info_);
+  model_info_ = &model_info_family_->Add({{"model", model},
+                                          {"weights_fingerprint", weights_fingerprint},
+                                          {"synthetic", synthetic ? "true" : "false"}});
+  model_info_->Set(1);
+}
+
+void Metrics::OnReload(ReloadResult result) { reloads_[Index(result)]->Increment(); }
 
 void Metrics::OnStage(Stage stage, Mode mode, double seconds) {
   if (!counting()) return;

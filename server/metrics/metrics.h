@@ -17,6 +17,7 @@
 #include "server/engine/engine.h"
 #include "server/engine/mutex.h"
 #include "server/metrics/metric_table.h"
+#include "server/reloader.h"
 #include "server/rpc/rpc_observer.h"
 
 namespace deepencoder {
@@ -37,6 +38,10 @@ class Metrics final : public EngineObserver, public RpcObserver {
   void SetStartDuration(double seconds);
   void SetBuildInfo(const std::string& version, const std::string& commit,
                     const std::string& device, const std::string& compute_dtype);
+  // In place of the model before.
+  void SetModelInfo(const std::string& model, const std::string& weights_fingerprint,
+                    bool synthetic);
+  void OnReload(ReloadResult result);
 
   // EngineObserver
   void OnStage(Stage stage, Mode mode, double seconds) override;
@@ -58,7 +63,8 @@ class Metrics final : public EngineObserver, public RpcObserver {
 
  private:
   static constexpr size_t kModeCount = 5, kStageCount = 5, kMethodCount = std::size(kMethods),
-                          kSideCount = std::size(kViewSides), kRejectCount = 6, kDropCount = 2;
+                          kSideCount = std::size(kViewSides), kRejectCount = 6, kDropCount = 2,
+                          kReloadCount = std::size(kReloadResults);
   template <typename T, size_t... kSizes>
   struct Grid;
   template <typename T, size_t kSize, size_t... kRest>
@@ -107,6 +113,9 @@ class Metrics final : public EngineObserver, public RpcObserver {
   // Server
   prometheus::Gauge *serving_, *start_duration_;
   prometheus::Family<prometheus::Gauge>* build_info_family_;
+  prometheus::Family<prometheus::Gauge>* model_info_family_;
+  prometheus::Gauge* model_info_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  Counters<kReloadCount> reloads_;
 };
 
 }  // namespace deepencoder

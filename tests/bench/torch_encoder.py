@@ -100,12 +100,12 @@ class ClipLayer(nn.Module):
 class DeepEncoder(nn.Module):
     """[B, 3, side, side] -> [B, (side/64)^2, 1280]."""
 
-    def __init__(self, side, attend=dense):
+    def __init__(self, side, attend=dense, sam_depth=12, clip_layers=24):
         super().__init__()
         grid = side // 16
         self.patch = nn.Conv2d(3, SAM_WIDTH, 16, 16)
         self.sam_positions = nn.Parameter(0.02 * torch.randn(1, grid, grid, SAM_WIDTH))
-        self.sam = nn.ModuleList(SamBlock(grid, i in GLOBAL_BLOCKS, attend) for i in range(12))
+        self.sam = nn.ModuleList(SamBlock(grid, i in GLOBAL_BLOCKS, attend) for i in range(sam_depth))
         self.compressor = nn.Sequential(
             nn.Conv2d(SAM_WIDTH, 256, 1, bias=False), ChannelNorm(256, eps=1e-6),
             nn.Conv2d(256, 256, 3, padding=1, bias=False), ChannelNorm(256, eps=1e-6),
@@ -113,7 +113,7 @@ class DeepEncoder(nn.Module):
         self.class_row = nn.Parameter(0.02 * torch.randn(1, 1, CLIP_WIDTH))
         self.clip_positions = nn.Parameter(0.02 * torch.randn(1, (grid // 4) ** 2 + 1, CLIP_WIDTH))
         self.pre_norm = nn.LayerNorm(CLIP_WIDTH)
-        self.clip = nn.ModuleList(ClipLayer() for _ in range(24))
+        self.clip = nn.ModuleList(ClipLayer() for _ in range(clip_layers))
         self.projector = nn.Linear(2 * CLIP_WIDTH, 1280)
 
     def forward(self, pixels):

@@ -61,8 +61,8 @@ RunningServer::RunningServer(const std::string& name, const std::vector<std::str
   std::istringstream lines(FileContents(ready));
   for (std::string line; std::getline(lines, line);) {
     const size_t equals = line.find('=');
-    const std::string address = line.substr(equals + 1);
-    addresses_[address.starts_with("unix:") ? "unix" : line.substr(0, equals)] = address;
+    const std::string what = line.substr(0, equals), address = line.substr(equals + 1);
+    addresses_[what == "grpc" && address.starts_with("unix:") ? "unix" : what] = address;
   }
 }
 

@@ -27,7 +27,7 @@ class RunningServer {
 
   Process& process() { return *process_; }
   bool ready() const { return !addresses_.empty(); }
-  // "grpc": host:port, "unix": unix:path, "metrics": host:port.
+  // "grpc": host:port, "unix": unix:path, "metrics": host:port, "admin": what --admin-listen says.
   const std::string& address(const std::string& what) const { return addresses_.at(what); }
   std::unique_ptr<client::Client> NewClient(const std::string& what = "grpc") const;
 

@@ -98,6 +98,7 @@ class FakeBackend final : public Backend {
   }
 
   std::vector<MemoryUse> Memory() const override { return {}; }
+  size_t FreeMemory() const override { return std::numeric_limits<size_t>::max(); }
 
  private:
   const std::shared_ptr<FakeDevice> device_;

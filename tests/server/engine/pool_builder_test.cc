@@ -13,6 +13,7 @@
 namespace deepencoder {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
@@ -56,6 +57,7 @@ class BudgetBackend final : public Backend {
     return std::make_unique<BudgetSlot>(budget_, size);
   }
   std::vector<MemoryUse> Memory() const override { return {}; }
+  size_t FreeMemory() const override { return static_cast<size_t>(budget_->free); }
 
  private:
   Budget* const budget_;
@@ -68,6 +70,7 @@ class PoolBuilderTest : public ::testing::Test {
     budget_.free = budget;
     PoolOptions options;
     options.slots = slots;
+    options.may_shrink = may_shrink_;
     return BuildPool(
         [this](const BackendOptions& backend) -> absl::StatusOr<std::unique_ptr<Backend>> {
           EXPECT_EQ(budget_.backends, 0) << "two backends at once";
@@ -77,6 +80,7 @@ class PoolBuilderTest : public ::testing::Test {
   }
 
   Budget budget_;
+  bool may_shrink_ = true;
   std::vector<std::string> log_;
 };
 
@@ -93,9 +97,12 @@ TEST_F(PoolBuilderTest, GivesUpLargeBatchesBeforeSlots) {
   ASSERT_TRUE(pool.ok());
   EXPECT_THAT(pool->slots, SizeIs(2));
   EXPECT_EQ(pool->backend->info().batch_buckets.back(), 16);
-  ASSERT_THAT(log_, SizeIs(2));
-  EXPECT_THAT(log_[0], HasSubstr("memory is short"));
-  EXPECT_THAT(log_[0], HasSubstr("without 32"));
+  // A slot of 32 fits, a second one does not; then two of 16.
+  EXPECT_THAT(log_, ElementsAre(HasSubstr("slot 1 of 2 for 4 view sides x 6 batch sizes"),
+                                HasSubstr("slot 2 of 2"),
+                                AllOf(HasSubstr("memory is short"), HasSubstr("without 32")),
+                                HasSubstr("slot 1 of 2 for 4 view sides x 5 batch sizes"),
+                                HasSubstr("slot 2 of 2"), HasSubstr("2 slots with batch sizes")));
 }
 
 TEST_F(PoolBuilderTest, GivesUpSlotsBeforeSmallBatches) {
@@ -116,6 +123,14 @@ TEST_F(PoolBuilderTest, GoesDownToOneSlotOfTheSmallestBatch) {
 TEST_F(PoolBuilderTest, SaysWhenNothingFits) {
   EXPECT_EQ(Build(0, 2).status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(budget_.backends, 0);
+}
+
+TEST_F(PoolBuilderTest, ShrinksOnlyWhereItMay) {
+  may_shrink_ = false;
+  EXPECT_EQ(Build(63, 2).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(budget_.created, 1);
+  EXPECT_EQ(budget_.free, 63);
+  EXPECT_TRUE(Build(64, 2).ok());
 }
 
 TEST_F(PoolBuilderTest, OtherErrorsAreNotTriedAgain) {

@@ -70,6 +70,7 @@ TEST(MetricTableTest, MarkdownHasARowForEach) {
 TEST(MetricsTest, ExposesWhatTheTableSays) {
   Metrics metrics;
   metrics.SetBuildInfo("1", "c", "cpu: x", "bf16");
+  metrics.SetModelInfo("m", "0123", true);
   metrics.StartCounting();
   metrics.OnBatch(0, 640, 1, 1, false, 0.1);
   class Fixed final : public Backend {
@@ -83,6 +84,7 @@ TEST(MetricsTest, ExposesWhatTheTableSays) {
       return absl::UnimplementedError("");
     }
     std::vector<MemoryUse> Memory() const override { return {{"weights", 100, 200}}; }
+    size_t FreeMemory() const override { return 0; }
 
    private:
     BackendInfo info_ = [] {

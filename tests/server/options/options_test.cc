@@ -52,6 +52,19 @@ TEST(OptionsTest, Defaults) {
   EXPECT_EQ(options.log_format, LogFormat::kText);
 }
 
+TEST(OptionsTest, AdminIsServedOnThisMachineOnly) {
+  for (const std::string address :
+       {"unix:/run/admin", "127.0.0.1:0", "127.1.2.3:50052", "localhost:50052", "[::1]:50052"}) {
+    EXPECT_TRUE(Parse({"--model=/m", ("--admin-listen=" + address).c_str()}).ok()) << address;
+  }
+  for (const std::string address :
+       {"0.0.0.0:50052", "[::]:50052", "10.0.0.1:50052", "host:50052", "127.evil.example:50052",
+        "127.0.0.1.example:50052", ":50052"}) {
+    EXPECT_THAT(ErrorOf({"--model=/m", ("--admin-listen=" + address).c_str()}),
+                HasSubstr("--admin-listen: '" + address + "' can be reached from other machines"));
+  }
+}
+
 TEST(OptionsTest, FlagsInBothForms) {
   const auto command = Parse({"--model=/m", "--listen", "0.0.0.0:1, unix:/run/s", "--no-graphs",
                               "--reflection=off", "--devices=1,0", "--compute-dtype", "fp32",

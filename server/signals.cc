@@ -1,10 +1,11 @@
-#include "server/stop_signals.h"
+#include "server/signals.h"
 
 #include <unistd.h>
 
 #include <csignal>
 #include <cstdlib>
 #include <string>
+#include <utility>
 
 #include "absl/time/clock.h"
 
@@ -18,12 +19,13 @@ sigset_t Watched() {
   sigemptyset(&set);
   sigaddset(&set, SIGTERM);
   sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGHUP);
   return set;
 }
 
 }  // namespace
 
-StopSignals::StopSignals(const Logger* logger) : logger_(logger) {
+Signals::Signals(const Logger* logger) : logger_(logger) {
   const sigset_t watched = Watched();
   pthread_sigmask(SIG_BLOCK, &watched, nullptr);
   // A client that hangs up must not end the server.
@@ -32,27 +34,34 @@ StopSignals::StopSignals(const Logger* logger) : logger_(logger) {
   std::thread([this] { Run(); }).detach();
 }
 
-void StopSignals::HandOver() {
+void Signals::HandOver() {
   const MutexLock lock(mutex_);
   handed_over_ = true;
 }
 
-bool StopSignals::WaitFor(absl::Duration timeout) {
+Signals::Event Signals::WaitFor(absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;
   const MutexLock lock(mutex_);
   while (!stop_) {
+    if (std::exchange(reload_, false)) return Event::kReload;
     const absl::Duration left = deadline - absl::Now();
-    if (left <= absl::ZeroDuration()) return false;
+    if (left <= absl::ZeroDuration()) return Event::kNone;
     changed_.WaitFor(mutex_, left);
   }
-  return true;
+  return Event::kStop;
 }
 
-void StopSignals::Run() {
+void Signals::Run() {
   const sigset_t watched = Watched();
   while (true) {
     int number = 0;
     if (sigwait(&watched, &number) != 0) continue;
+    if (number == SIGHUP) {
+      const MutexLock lock(mutex_);
+      reload_ = true;
+      changed_.NotifyAll();
+      continue;
+    }
     bool again;
     bool handled;
     {
