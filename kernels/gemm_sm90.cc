@@ -19,7 +19,7 @@ class Sm90Product final : public LinearProduct {
  public:
   Sm90Product(const LinearShape& shape, const Tiling& tiling, const void* kernel, int blocks)
       : shape_(shape), tiling_(tiling), kernel_(kernel), blocks_(blocks) {
-    const int cluster_rows = gemm_sm90::kTileRows * tiling.cluster;
+    const int cluster_rows = tiling.rows * tiling.cluster;
     params_.ldr = shape.ldr;
     params_.ldy = shape.ldy;
     params_.rows = GroupRows(shape);
@@ -61,8 +61,8 @@ class Sm90Product final : public LinearProduct {
   size_t workspace_bytes() const override { return 0; }
 
   std::string name() const override {
-    return "sm90 128x" + std::to_string(tiling_.columns) + " cluster " +
-           std::to_string(tiling_.cluster);
+    return "sm90 " + std::to_string(tiling_.rows) + "x" + std::to_string(tiling_.columns) +
+           " cluster " + std::to_string(tiling_.cluster);
   }
 
  private:
@@ -78,7 +78,7 @@ class Sm90Product final : public LinearProduct {
         {static_cast<uint64_t>(k), static_cast<uint64_t>(params_.rows),
          static_cast<uint64_t>(Groups(shape_))},
         {static_cast<uint64_t>(ld) * 2, static_cast<uint64_t>(group_stride) * 2},
-        {gemm_sm90::kTileK, gemm_sm90::kTileRows, 1});
+        {gemm_sm90::kTileK, static_cast<uint32_t>(tiling_.rows), 1});
   }
 
   cudaLaunchConfig_t Config(cudaStream_t stream, cudaLaunchAttribute* cluster) const {
@@ -88,7 +88,7 @@ class Sm90Product final : public LinearProduct {
     cluster->val.clusterDim.z = 1;
     cudaLaunchConfig_t config{};
     config.gridDim = dim3(std::min(blocks_, params_.tiles * tiling_.cluster));
-    config.blockDim = dim3(gemm_sm90::kThreads);
+    config.blockDim = dim3(tiling_.threads());
     config.dynamicSmemBytes = tiling_.shared_bytes();
     config.stream = stream;
     config.attrs = cluster;
@@ -114,7 +114,7 @@ Status ResidentBlocks(const void* kernel, const Tiling& tiling, int* blocks) {
   cluster.val.clusterDim.z = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(tiling.cluster);
-  config.blockDim = dim3(gemm_sm90::kThreads);
+  config.blockDim = dim3(tiling.threads());
   config.dynamicSmemBytes = tiling.shared_bytes();
   config.attrs = &cluster;
   config.numAttrs = 1;

@@ -1,11 +1,11 @@
 // y = epilogue(x W^T + bias) (+ residual) on Hopper.
 //
-// A persistent block computes tiles of 128 x n of y one after another, n fastest: all blocks then read
+// A persistent block computes tiles of m x n of y one after another, n fastest: all blocks then read
 // the same few rows of x, and W (at most 9 MB) stays in L2.
 //
-//   producer warp      x [128][64] and W [n][64] of each step of k to a ring of stages (TMA, 128-byte
+//   producer warp      x [m][64] and W [n][64] of each step of k to a ring of stages (TMA, 128-byte
 //                      swizzle); in a cluster each block loads its part of W for all blocks
-//   2 consumer groups  64 rows each: acc[64][n] += x W^T (wgmma, both operands in shared memory), then
+//   m/64 consumer groups, 64 rows each: acc[64][n] += x W^T (wgmma, both operands in shared memory), then
 //                      bias, activation, residual in fp32, and one rounding
 //
 // While consumers work on their epilogue the producer fills the stages with the next tile. Making the second
@@ -36,9 +36,9 @@ namespace deepencoder::kernels::gemm_sm90 {
 template <typename T, int tiling>
 struct Layout {
   static constexpr Tiling kTiling = kTilings[tiling];
-  T a[kTiling.stages][kTileRows * kTileK];
+  T a[kTiling.stages][kTiling.rows * kTileK];
   T b[kTiling.stages][kTiling.columns * kTileK];
-  unsigned char store[kConsumers * 4][kTiling.boxes][kChunkRows * kChunkBytes];
+  unsigned char store[kTiling.consumers() * 4][kTiling.boxes][kChunkRows * kChunkBytes];
   uint64_t full[kTiling.stages];   // one arrival and the bytes of both tiles
   uint64_t empty[kTiling.stages];  // an arrival of each consumer of each block of the cluster
 };
@@ -65,7 +65,7 @@ __device__ __forceinline__ Place PlaceOf(int tile, int rank, const Params& p) {
   constexpr Tiling kTiling = kTilings[tiling];
   const int row_tile = tile / p.column_tiles;
   const int group = row_tile / p.row_tiles;
-  return {((row_tile - group * p.row_tiles) * kTiling.cluster + rank) * kTileRows,
+  return {((row_tile - group * p.row_tiles) * kTiling.cluster + rank) * kTiling.rows,
           (tile - row_tile * p.column_tiles) * kTiling.columns, group};
 }
 
@@ -325,9 +325,9 @@ __device__ __forceinline__ void Consume(Layout<T, tiling>& shared, int group, in
   constexpr Tiling kTiling = kTilings[tiling];
   const int thread = threadIdx.x % 128;
   TileEpilogue<T, Y, tiling, epilogue, adds> epilogue_of_tile;
-  const Warp warp{thread % 32, group * 64 + thread / 32 * 16,
+  const Warp warp{thread % 32, group * kGroupRows + thread / 32 * 16,
                   shared.store[group * 4 + thread / 32]};
-  const uint32_t a_low = sm90::DescriptorLow(shared.a[0] + group * 64 * kTileK);
+  const uint32_t a_low = sm90::DescriptorLow(shared.a[0] + group * kGroupRows * kTileK);
   const uint32_t b_low = sm90::DescriptorLow(shared.b[0]);
   Ring<kTiling.stages> ring;
   float acc[kTiling.columns / 2];
@@ -361,7 +361,7 @@ __device__ __forceinline__ void Consume(Layout<T, tiling>& shared, int group, in
 
 // ---------------------------------------------------------------- kernel
 template <typename T, typename Y, int tiling, Epilogue epilogue, bool adds>
-__global__ void __launch_bounds__(kThreads, 1)
+__global__ void __launch_bounds__(kTilings[tiling].threads(), 1)
     GemmKernel(const __grid_constant__ CUtensorMap x, const __grid_constant__ CUtensorMap x2,
                const __grid_constant__ CUtensorMap weight, const __grid_constant__ Params p) {
   constexpr Tiling kTiling = kTilings[tiling];
@@ -372,7 +372,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (threadIdx.x == 0) {
     for (int i = 0; i < kTiling.stages; ++i) {
       sm90::BarrierInit(&shared.full[i], 1);
-      sm90::BarrierInit(&shared.empty[i], kConsumers * kTiling.cluster);
+      sm90::BarrierInit(&shared.empty[i], kTiling.consumers() * kTiling.cluster);
     }
     sm90::BarrierInitFence();
   }
@@ -382,16 +382,18 @@ __global__ void __launch_bounds__(kThreads, 1)
     sm90::ClusterSync();
   }
   const int group = threadIdx.x / 128;
-  if (group == kConsumers) {
-    sm90::RegistersDown<40>();
-    if (threadIdx.x == kConsumers * 128) {
+  // One consumer group has registers enough as it is.
+  constexpr bool kMoveRegisters = kTiling.consumers() > 1;
+  if (group == kTiling.consumers()) {
+    if constexpr (kMoveRegisters) sm90::RegistersDown<40>();
+    if (threadIdx.x == kTiling.consumers() * 128) {
       sm90::PrefetchTensorMap(&x);
       sm90::PrefetchTensorMap(&weight);
       Produce<T, tiling>(shared, &x, &x2, &weight, rank, p);
     }
     __syncwarp();
   } else {
-    sm90::RegistersUp<232>();
+    if constexpr (kMoveRegisters) sm90::RegistersUp<232>();
     Consume<T, Y, tiling, epilogue, adds>(shared, group, rank, p);
   }
   // No block may leave while another loads into its shared memory or arrives on its barriers.

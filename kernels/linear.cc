@@ -149,8 +149,8 @@ Status LinearContext::State::Choose(const LinearShape& shape, Measured* best) {
   }
   // Our own kernel, which comes last, gives a row the same bits at every m. Where there is none, cuBLASLt's first
   // guess stands for it.
-  const LinearProduct& reference = *(has_own ? products.back() : products.front());
-  *best = {has_own ? products.back() : products.front(), 0};
+  const size_t reference = has_own ? products.size() - 1 : 0;
+  *best = {products[reference], 0};
   if (options.measure && products.size() > 1) {
     Status status = MeasureProducts(shape, products, reference, scratch, best);
     // Too little memory to measure in: the first guess serves.

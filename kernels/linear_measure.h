@@ -17,16 +17,14 @@ class MeasureScratch {
   MeasureScratch(const MeasureScratch&) = delete;
   MeasureScratch& operator=(const MeasureScratch&) = delete;
 
-  // At least `bytes`, holding random numbers of `type` in [-1, 1). kResourceExhausted if there is not
-  // enough memory: nothing is held then.
-  Status Reserve(size_t bytes, DType type);
+  // At least `bytes`. kResourceExhausted if there is not enough memory: nothing is held then.
+  Status Reserve(size_t bytes);
   void Release();
   unsigned char* data() const { return data_; }
 
  private:
   unsigned char* data_ = nullptr;
   size_t bytes_ = 0;
-  DType type_ = DType::kBf16;
 };
 
 struct Measured {
@@ -34,9 +32,10 @@ struct Measured {
   float milliseconds = 0;
 };
 
-// The fastest of those `products` whose result has the same bits as `reference`'s, one of them; products whose
-// launch fails are passed over. Waits for the device. kResourceExhausted if the memory to run in is not there.
-Status MeasureProducts(const LinearShape& shape, const LinearProducts& products,
-                       const LinearProduct& reference, MeasureScratch& scratch, Measured* best);
+// The fastest of those `products` whose result has the same bits as the one's at index `reference`, on random
+// operands and on such as show the order of every sum. Products whose launch fails are passed over, but not the
+// reference. Waits for the device. kResourceExhausted if the memory to run in is not there.
+Status MeasureProducts(const LinearShape& shape, const LinearProducts& products, size_t reference,
+                       MeasureScratch& scratch, Measured* best);
 
 }  // namespace deepencoder::kernels

@@ -78,6 +78,15 @@ typedef struct DeEncodeStats {
   double compute_seconds;
 } DeEncodeStats;
 
+/* One operation of an encode: its output in host memory, images one after another, for this call only. */
+typedef struct DeTraceStep {
+  const char* operation; /* "sam.qkv" */
+  const char* algorithm; /* of a dense layer, else "" */
+  const void* output;
+  uint64_t bytes;
+} DeTraceStep;
+typedef void (*DeTrace)(void* context, const DeTraceStep* step);
+
 typedef struct DeMemoryUse {
   char kind[16];          /* "weights", "workspace", "graphs", "views" */
   uint64_t current, peak; /* bytes */
@@ -122,6 +131,9 @@ typedef struct DeCudaApi {
   /* Fills the slot's working memory with NaN bits: what an encode does not write, a test then sees.
    */
   DeCode (*poison)(DeSlot* slot, DeError* error);
+  /* From now on every encode of this slot runs without its graph, waits after each operation and hands its
+   * output to `trace`: slow, for finding the operation at which two runs part. Null ends it. */
+  DeCode (*trace)(DeSlot* slot, DeTrace trace, void* context, DeError* error);
 
   /* Writes at most `capacity` entries, returns how many there are. Thread-safe, never waits for the
    * device. */

@@ -238,6 +238,14 @@ DeCode Poison(DeSlot* slot, DeError* error) {
   });
 }
 
+DeCode Trace(DeSlot* slot, DeTrace trace, void* context, DeError* error) {
+  return Guard(error, [&]() -> Status {
+    if (slot == nullptr) return InvalidArgument("slot is null");
+    Of(slot)->Trace(trace, context);
+    return {};
+  });
+}
+
 int32_t Memory(const DeBackend* backend, DeMemoryUse* uses, int32_t capacity) {
   for (int32_t i = 0; i < std::min<int32_t>(capacity, deepencoder::cuda::kMemoryKinds); ++i) {
     const auto kind = static_cast<MemoryKind>(i);
@@ -267,6 +275,7 @@ extern "C" __attribute__((visibility("default"))) const DeCudaApi* deepencoder_c
       .destroy_slot = DestroySlot,
       .encode = Encode,
       .poison = Poison,
+      .trace = Trace,
       .memory = Memory,
       .free_memory = FreeMemory,
   };

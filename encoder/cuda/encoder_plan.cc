@@ -44,22 +44,32 @@ struct EncoderPlan::Pass {
   void* workspace;
   size_t workspace_bytes;
   cudaStream_t stream;
+  const PassTrace& trace;
 
-  Status Launch(const Linear& linear, const LinearBuffers& buffers) const {
-    return linear.Launch(buffers, workspace, workspace_bytes, stream);
+  Status Trace(const char* operation, const void* output, size_t bytes,
+               const std::string& algorithm = {}) const {
+    return trace ? trace(operation, algorithm, output, bytes) : Status();
   }
-  Status Normalise(DType x_type, DType y_type, int64_t rows, int width, const void* x,
-                   const Norm& norm, float eps, void* y) const {
-    return kernels::LaunchLayerNorm({.x_type = x_type,
-                                     .y_type = y_type,
-                                     .rows = rows,
-                                     .width = width,
-                                     .x = x,
-                                     .weight = norm.weight,
-                                     .bias = norm.bias,
-                                     .eps = eps,
-                                     .y = y},
-                                    stream);
+  Status Launch(const char* operation, const Linear& linear, const LinearBuffers& buffers) const {
+    DEEPENCODER_RETURN(linear.Launch(buffers, workspace, workspace_bytes, stream));
+    if (!trace) return {};
+    const LinearShape& shape = linear.shape();
+    return Trace(operation, buffers.y, size_t{1} * shape.m * shape.ldy * SizeOf(shape.y_type),
+                 linear.algorithm());
+  }
+  Status Normalise(const char* operation, DType x_type, DType y_type, int64_t rows, int width,
+                   const void* x, const Norm& norm, float eps, void* y) const {
+    DEEPENCODER_RETURN(kernels::LaunchLayerNorm({.x_type = x_type,
+                                                 .y_type = y_type,
+                                                 .rows = rows,
+                                                 .width = width,
+                                                 .x = x,
+                                                 .weight = norm.weight,
+                                                 .bias = norm.bias,
+                                                 .eps = eps,
+                                                 .y = y},
+                                                stream));
+    return Trace(operation, y, static_cast<size_t>(rows) * width * SizeOf(y_type));
   }
 };
 
@@ -113,6 +123,10 @@ void EncoderPlan::PlaceBuffers() {
   arena_.Place();
 }
 
+size_t EncoderPlan::Bytes(int64_t rows, int columns) const {
+  return static_cast<size_t>(rows) * columns * SizeOf(weights_->type);
+}
+
 size_t EncoderPlan::reply_bytes_per_image() const {
   return static_cast<size_t>(output_grid_) * output_grid_ * kEmbeddingWidth * SizeOf(DType::kFp32);
 }
@@ -148,8 +162,9 @@ Status EncoderPlan::PlanLinears(kernels::LinearContext& linears) {
 }
 
 Status EncoderPlan::Run(const BatchTables& tables, void* arena, void* workspace,
-                        cudaStream_t stream) const {
-  const Pass pass{tables, static_cast<std::byte*>(arena), workspace, workspace_bytes_, stream};
+                        cudaStream_t stream, const PassTrace& trace) const {
+  const Pass pass{tables, static_cast<std::byte*>(arena), workspace, workspace_bytes_, stream,
+                  trace};
   DEEPENCODER_RETURN(EmbedPatches(pass));
   for (size_t i = 0; i < weights_->sam.size(); ++i)
     DEEPENCODER_RETURN(SamBlock(pass, static_cast<int>(i)));
@@ -168,8 +183,9 @@ Status EncoderPlan::EmbedPatches(const Pass& pass) const {
                                                  .views = pass.tables.views,
                                                  .patches = patches},
                                                 pass.stream));
+  DEEPENCODER_RETURN(pass.Trace("patches", patches, Bytes(tokens_, kPatchElements)));
   return pass.Launch(
-      patch_,
+      "patch", patch_,
       {.x = patches, .weight = weights_->patch.weight, .bias = weights_->patch.bias, .y = x});
 }
 
@@ -197,8 +213,10 @@ Status EncoderPlan::SamBlock(const Pass& pass, int index) const {
                                 .eps = kSamEps,
                                 .y = row},
                                pass.stream));
-  DEEPENCODER_RETURN(pass.Launch(
-      sam_.qkv, {.x = row, .weight = block.qkv.weight, .bias = block.qkv.bias, .y = wide}));
+  DEEPENCODER_RETURN(pass.Trace("sam.norm1", row, Bytes(tokens_, kSamWidth)));
+  DEEPENCODER_RETURN(
+      pass.Launch("sam.qkv", sam_.qkv,
+                  {.x = row, .weight = block.qkv.weight, .bias = block.qkv.bias, .y = wide}));
   if (block.global) {
     const RelPos& tables = block.rel_pos[side_index_];
     DEEPENCODER_RETURN(kernels::LaunchGlobalAttention(
@@ -217,14 +235,18 @@ Status EncoderPlan::SamBlock(const Pass& pass, int index) const {
                                                        .out = row},
                                                       pass.stream));
   }
+  DEEPENCODER_RETURN(pass.Trace(block.global ? "sam.global_attention" : "sam.window_attention", row,
+                                Bytes(tokens_, kSamWidth)));
   DEEPENCODER_RETURN(pass.Launch(
-      sam_.proj,
+      "sam.proj", sam_.proj,
       {.x = row, .weight = block.proj.weight, .bias = block.proj.bias, .residual = x, .y = x}));
-  DEEPENCODER_RETURN(pass.Normalise(type, type, tokens_, kSamWidth, x, block.norm2, kSamEps, row));
-  DEEPENCODER_RETURN(pass.Launch(
-      sam_.lin1, {.x = row, .weight = block.lin1.weight, .bias = block.lin1.bias, .y = wide}));
+  DEEPENCODER_RETURN(
+      pass.Normalise("sam.norm2", type, type, tokens_, kSamWidth, x, block.norm2, kSamEps, row));
+  DEEPENCODER_RETURN(
+      pass.Launch("sam.lin1", sam_.lin1,
+                  {.x = row, .weight = block.lin1.weight, .bias = block.lin1.bias, .y = wide}));
   return pass.Launch(
-      sam_.lin2,
+      "sam.lin2", sam_.lin2,
       {.x = wide, .weight = block.lin2.weight, .bias = block.lin2.bias, .residual = x, .y = x});
 }
 
@@ -234,30 +256,35 @@ Status EncoderPlan::Compress(const Pass& pass) const {
   const auto at = [&](int buffer) {
     return static_cast<void*>(pass.arena + arena_.offset(buffer));
   };
-  const auto gather = [&](int grid, int channels, int stride, int x, int patches) {
-    return kernels::LaunchConvPatches({.type = type,
-                                       .batch = batch_,
-                                       .grid = grid,
-                                       .channels = channels,
-                                       .stride = stride,
-                                       .x = at(x),
-                                       .patches = at(patches)},
-                                      pass.stream);
+  const auto gather = [&](const char* operation, int grid, int channels, int stride, int x,
+                          int patches) {
+    DEEPENCODER_RETURN(kernels::LaunchConvPatches({.type = type,
+                                                   .batch = batch_,
+                                                   .grid = grid,
+                                                   .channels = channels,
+                                                   .stride = stride,
+                                                   .x = at(x),
+                                                   .patches = at(patches)},
+                                                  pass.stream));
+    const int64_t outputs = int64_t{batch_} * (grid / stride) * (grid / stride);
+    return pass.Trace(operation, at(patches), Bytes(outputs, kNeighbours * channels));
   };
+  DEEPENCODER_RETURN(pass.Launch(
+      "neck.0", neck0_, {.x = at(stream_), .weight = weights_->neck0.weight, .y = at(neck_)}));
+  DEEPENCODER_RETURN(pass.Normalise("neck.1", type, type, tokens_, kNeckWidth, at(neck_),
+                                    weights_->neck1, kSamEps, at(neck_)));
+  DEEPENCODER_RETURN(gather("neck.2 patches", grid_, kNeckWidth, 1, neck_, neck_patches_));
   DEEPENCODER_RETURN(
-      pass.Launch(neck0_, {.x = at(stream_), .weight = weights_->neck0.weight, .y = at(neck_)}));
-  DEEPENCODER_RETURN(pass.Normalise(type, type, tokens_, kNeckWidth, at(neck_), weights_->neck1,
-                                    kSamEps, at(neck_)));
-  DEEPENCODER_RETURN(gather(grid_, kNeckWidth, 1, neck_, neck_patches_));
-  DEEPENCODER_RETURN(pass.Launch(
-      neck2_, {.x = at(neck_patches_), .weight = weights_->neck2.weight, .y = at(neck_out_)}));
-  DEEPENCODER_RETURN(pass.Normalise(type, type, tokens_, kNeckWidth, at(neck_out_), weights_->neck3,
-                                    kSamEps, at(neck_out_)));
-  DEEPENCODER_RETURN(gather(grid_, kNeckWidth, 2, neck_out_, net2_patches_));
-  DEEPENCODER_RETURN(pass.Launch(
-      net2_, {.x = at(net2_patches_), .weight = weights_->net2.weight, .y = at(net2_out_)}));
-  DEEPENCODER_RETURN(gather(grid_ / 2, kNet2Width, 2, net2_out_, net3_patches_));
-  return pass.Launch(net3_,
+      pass.Launch("neck.2", neck2_,
+                  {.x = at(neck_patches_), .weight = weights_->neck2.weight, .y = at(neck_out_)}));
+  DEEPENCODER_RETURN(pass.Normalise("neck.3", type, type, tokens_, kNeckWidth, at(neck_out_),
+                                    weights_->neck3, kSamEps, at(neck_out_)));
+  DEEPENCODER_RETURN(gather("net_2 patches", grid_, kNeckWidth, 2, neck_out_, net2_patches_));
+  DEEPENCODER_RETURN(
+      pass.Launch("net_2", net2_,
+                  {.x = at(net2_patches_), .weight = weights_->net2.weight, .y = at(net2_out_)}));
+  DEEPENCODER_RETURN(gather("net_3 patches", grid_ / 2, kNet2Width, 2, net2_out_, net3_patches_));
+  return pass.Launch("net_3", net3_,
                      {.x = at(net3_patches_), .weight = weights_->net3.weight, .y = at(features_)});
 }
 
@@ -282,22 +309,27 @@ Status EncoderPlan::Clip(const Pass& pass) const {
                                 .eps = kClipEps,
                                 .y = x},
                                pass.stream));
+  DEEPENCODER_RETURN(
+      pass.Trace("clip.embed", x, clip_tokens_ * kClipWidth * SizeOf(kClipStreamType)));
   for (const ClipLayerWeights& layer : weights_->clip) {
-    DEEPENCODER_RETURN(pass.Normalise(kClipStreamType, type, clip_tokens_, kClipWidth, x,
-                                      layer.norm1, kClipEps, row));
-    DEEPENCODER_RETURN(pass.Launch(
-        clip_.qkv, {.x = row, .weight = layer.qkv.weight, .bias = layer.qkv.bias, .y = wide}));
+    DEEPENCODER_RETURN(pass.Normalise("clip.norm1", kClipStreamType, type, clip_tokens_, kClipWidth,
+                                      x, layer.norm1, kClipEps, row));
+    DEEPENCODER_RETURN(
+        pass.Launch("clip.qkv", clip_.qkv,
+                    {.x = row, .weight = layer.qkv.weight, .bias = layer.qkv.bias, .y = wide}));
     DEEPENCODER_RETURN(kernels::LaunchClipAttention(
         {.type = type, .batch = batch_, .tokens = tokens, .qkv = wide, .out = row}, pass.stream));
+    DEEPENCODER_RETURN(pass.Trace("clip.attention", row, Bytes(clip_tokens_, kClipWidth)));
     DEEPENCODER_RETURN(pass.Launch(
-        clip_.out,
+        "clip.out", clip_.out,
         {.x = row, .weight = layer.out.weight, .bias = layer.out.bias, .residual = x, .y = x}));
-    DEEPENCODER_RETURN(pass.Normalise(kClipStreamType, type, clip_tokens_, kClipWidth, x,
-                                      layer.norm2, kClipEps, row));
+    DEEPENCODER_RETURN(pass.Normalise("clip.norm2", kClipStreamType, type, clip_tokens_, kClipWidth,
+                                      x, layer.norm2, kClipEps, row));
+    DEEPENCODER_RETURN(
+        pass.Launch("clip.fc1", clip_.fc1,
+                    {.x = row, .weight = layer.fc1.weight, .bias = layer.fc1.bias, .y = wide}));
     DEEPENCODER_RETURN(pass.Launch(
-        clip_.fc1, {.x = row, .weight = layer.fc1.weight, .bias = layer.fc1.bias, .y = wide}));
-    DEEPENCODER_RETURN(pass.Launch(
-        clip_.fc2,
+        "clip.fc2", clip_.fc2,
         {.x = wide, .weight = layer.fc2.weight, .bias = layer.fc2.bias, .residual = x, .y = x}));
   }
   return kernels::LaunchClipRows({.type = type,
@@ -311,11 +343,12 @@ Status EncoderPlan::Clip(const Pass& pass) const {
 // rows = [CLIP, SAM] W^T + b, then each image's type.
 Status EncoderPlan::Reply(const Pass& pass) const {
   auto* rows = reinterpret_cast<float*>(pass.arena + arena_.offset(rows_));
-  DEEPENCODER_RETURN(pass.Launch(projector_, {.x = pass.arena + arena_.offset(clip_features_),
-                                              .x2 = pass.arena + arena_.offset(features_),
-                                              .weight = weights_->projector.weight,
-                                              .bias = weights_->projector.bias,
-                                              .y = rows}));
+  DEEPENCODER_RETURN(pass.Launch("projector", projector_,
+                                 {.x = pass.arena + arena_.offset(clip_features_),
+                                  .x2 = pass.arena + arena_.offset(features_),
+                                  .weight = weights_->projector.weight,
+                                  .bias = weights_->projector.bias,
+                                  .y = rows}));
   return kernels::LaunchReplyRows(
       {.batch = batch_,
        .elements = int64_t{output_grid_} * output_grid_ * kEmbeddingWidth,

@@ -6,6 +6,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <string>
 #include <vector>
 
 #include "encoder/cuda/arena.h"
@@ -22,6 +24,11 @@ struct BatchTables {
   const kernels::ReplyPlace* places =
       nullptr;  // [batch] where in the reply buffer each image's rows go
 };
+
+// Hears of every operation of a pass when it is enqueued: its name ("sam.qkv"), the algorithm if it is a dense
+// layer, and its output, `bytes` of device memory, images one after another. An error ends the pass.
+using PassTrace = std::function<Status(const char* operation, const std::string& algorithm,
+                                       const void* output, size_t bytes)>;
 
 class EncoderPlan {
  public:
@@ -40,7 +47,9 @@ class EncoderPlan {
 
   // Enqueues the pass on `stream`; allocates nothing and can be captured. `arena` and `workspace` are
   // device memory of at least arena_bytes() and workspace_bytes(), used by this pass alone until it is done.
-  Status Run(const BatchTables& tables, void* arena, void* workspace, cudaStream_t stream) const;
+  // `trace` may be empty.
+  Status Run(const BatchTables& tables, void* arena, void* workspace, cudaStream_t stream,
+             const PassTrace& trace = {}) const;
 
  private:
   struct SamLinears {
@@ -53,6 +62,8 @@ class EncoderPlan {
 
   void PlaceBuffers();
   Status PlanLinears(kernels::LinearContext& linears);
+
+  size_t Bytes(int64_t rows, int columns) const;  // of activations in the model's type
 
   Status EmbedPatches(const Pass& pass) const;
   Status SamBlock(const Pass& pass, int index) const;

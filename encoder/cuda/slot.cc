@@ -91,8 +91,23 @@ BatchTables Slot::DeviceTables() const {
   return {tables.views, tables.places};
 }
 
-Status Slot::Run(const EncoderPlan& plan) {
-  return plan.Run(DeviceTables(), arena_.data(), workspace_.data(), stream_);
+Status Slot::Run(const EncoderPlan& plan, const PassTrace& trace) {
+  return plan.Run(DeviceTables(), arena_.data(), workspace_.data(), stream_, trace);
+}
+
+Status Slot::RunTraced(const EncoderPlan& plan) {
+  std::vector<std::byte> host;
+  return Run(plan,
+             [&](const char* operation, const std::string& algorithm, const void* output,
+                 size_t bytes) -> Status {
+               host.resize(bytes);
+               DEEPENCODER_CUDA_RETURN(
+                   cudaMemcpyAsync(host.data(), output, bytes, cudaMemcpyDeviceToHost, stream_));
+               DEEPENCODER_CUDA_RETURN(cudaStreamSynchronize(stream_));
+               const DeTraceStep step = {operation, algorithm.c_str(), host.data(), bytes};
+               trace_(trace_context_, &step);
+               return {};
+             });
 }
 
 Status Slot::Capture(const EncoderPlan& plan) {
@@ -203,8 +218,10 @@ Status Slot::Encode(int side, const DeEncodeItem* items, int count, DeEncodeStat
   DEEPENCODER_CUDA_RETURN(cudaMemcpyAsync(tables_.data(), host_tables_.data(), host_tables_.bytes(),
                                           cudaMemcpyHostToDevice, stream_));
   DEEPENCODER_CUDA_RETURN(cudaEventRecord(begin_, stream_));
-  const auto graph = graphs_.find(plan);
-  if (graph != graphs_.end()) {
+  const auto graph = trace_ == nullptr ? graphs_.find(plan) : graphs_.end();
+  if (trace_ != nullptr) {
+    DEEPENCODER_RETURN(RunTraced(*plan));
+  } else if (graph != graphs_.end()) {
     DEEPENCODER_CUDA_RETURN(cudaGraphLaunch(graph->second, stream_));
   } else {
     DEEPENCODER_RETURN(Run(*plan));

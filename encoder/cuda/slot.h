@@ -46,6 +46,8 @@ class Slot {
 
   Status Encode(int side, const DeEncodeItem* items, int count, DeEncodeStats* stats);
   Status Poison();
+  // As DeCudaApi::trace.
+  void Trace(DeTrace trace, void* context) { trace_ = trace, trace_context_ = context; }
 
  private:
   struct Tables;  // what a batch needs on the device, as it lies in pinned and in device memory
@@ -54,7 +56,8 @@ class Slot {
       : device_(device), plans_(plans), account_(account) {}
   Status Allocate();
   Status Capture(const EncoderPlan& plan);
-  Status Run(const EncoderPlan& plan);
+  Status Run(const EncoderPlan& plan, const PassTrace& trace = {});
+  Status RunTraced(const EncoderPlan& plan);
   BatchTables DeviceTables() const;
   size_t FillTables(const EncoderPlan& plan, const DeEncodeItem* items, int count);
   void Scatter(const EncoderPlan& plan, const DeEncodeItem* items, int count) const;
@@ -68,6 +71,8 @@ class Slot {
   PinnedBuffer host_tables_, reply_;
   std::map<const EncoderPlan*, cudaGraphExec_t> graphs_;
   int64_t graph_bytes_ = 0;
+  DeTrace trace_ = nullptr;
+  void* trace_context_ = nullptr;
 };
 
 }  // namespace deepencoder::cuda

@@ -23,6 +23,7 @@
 #include "kernels/gemm_sm90.h"
 #include "kernels/linear.h"
 #include "kernels/linear_measure.h"
+#include "kernels/linear_operands.h"
 #include "kernels/linear_product.h"
 
 namespace deepencoder::kernels {
@@ -241,39 +242,22 @@ class Bench {
     Check(Linear::Create(*context_, layer.shape, &linear), layer.name);
     context_->ReleaseScratch();
     const LinearShape& shape = linear.shape();
+    LinearProducts products;
+    Check(AddSm90Products(shape, &products), "our kernel");
+    MeasureScratch scratch, workspace_scratch;
+    Check(scratch.Reserve(LinearOperands::Bytes(shape, products)), "operands");
     const size_t workspace_bytes = size_t{32} << 20;
-    // Everything in one block of random numbers; the residual is y itself.
-    const size_t x_bytes = (size_t{2} * batch * 257 * 1024) + size_t{2} * shape.m * shape.ldx;
-    const size_t x2_bytes = size_t{2} * shape.m * shape.ldx2;
-    const size_t weight_bytes = size_t{2} * shape.n * (shape.k + shape.k2);
-    const size_t y_bytes = SizeOf(shape.y_type) * shape.m * shape.ldy;
-    MeasureScratch scratch;
-    Check(
-        scratch.Reserve(x_bytes + x2_bytes + weight_bytes + shape.n * 2 + y_bytes + workspace_bytes,
-                        shape.type),
-        "buffers");
-    unsigned char* at = scratch.data();
-    const auto take = [&at](size_t bytes) {
-      unsigned char* const taken = at;
-      at += bytes;
-      return taken;
-    };
-    LinearBuffers buffers;
-    buffers.x = take(x_bytes);
-    buffers.x2 = shape.k2 == 0 ? nullptr : take(x2_bytes);
-    buffers.weight = take(weight_bytes);
-    buffers.y = take(y_bytes);
-    void* const workspace = take(workspace_bytes);
-    buffers.bias = shape.bias ? take(shape.n * 2) : nullptr;
-    buffers.residual = shape.residual ? buffers.y : nullptr;
+    Check(workspace_scratch.Reserve(workspace_bytes), "workspace");
+    void* const workspace = workspace_scratch.data();
+    LinearOperands operands(shape, products, scratch.data());
+    Check(operands.Fill(OperandData::kRandom, stream_), "operands");
+    const LinearBuffers& buffers = operands.buffers();
 
     std::vector<Side> sides;
     const double flops = Flops(shape);
     sides.push_back(MakeSide(linear.algorithm(), flops, stream_, [&](cudaStream_t stream) {
       Check(linear.Launch(buffers, workspace, workspace_bytes, stream), "cublas");
     }));
-    LinearProducts products;
-    Check(AddSm90Products(shape, &products), "our kernel");
     for (const auto& product : products) {
       sides.push_back(MakeSide(product->name(), flops, stream_, [&](cudaStream_t stream) {
         Check(product->Launch(buffers, workspace, workspace_bytes, stream), "our kernel");

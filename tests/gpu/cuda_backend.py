@@ -1,6 +1,7 @@
 """The CUDA backend's C table (encoder/backend/cuda_abi.h) from Python."""
 import ctypes as C
 import os
+import zlib
 
 import numpy as np
 
@@ -48,6 +49,12 @@ class DeviceInfo(C.Structure):
     _fields_ = [("name", C.c_char * 256), ("major", C.c_int32), ("minor", C.c_int32), ("memory_total", C.c_uint64)]
 
 
+class TraceStep(C.Structure):
+    _fields_ = [("operation", C.c_char_p), ("algorithm", C.c_char_p), ("output", C.c_void_p), ("bytes", C.c_uint64)]
+
+
+TRACE = C.CFUNCTYPE(None, C.c_void_p, C.POINTER(TraceStep))
+
 _P = C.c_void_p
 _E = C.POINTER(Error)
 
@@ -70,6 +77,7 @@ class Api(C.Structure):
         ("destroy_slot", C.CFUNCTYPE(None, _P)),
         ("encode", C.CFUNCTYPE(C.c_int, _P, C.c_int32, C.POINTER(Item), C.c_int32, C.POINTER(Stats), _E)),
         ("poison", C.CFUNCTYPE(C.c_int, _P, _E)),
+        ("trace", C.CFUNCTYPE(C.c_int, _P, TRACE, _P, _E)),
         ("memory", C.CFUNCTYPE(C.c_int32, _P, C.POINTER(MemoryUse), C.c_int32)),
         ("free_memory", C.CFUNCTYPE(C.c_int, C.c_int32, C.POINTER(C.c_uint64), _E)),
     ]
@@ -141,6 +149,24 @@ class Slot:
             item.rows, item.line_stride = out.ctypes.data, lines * WIDTH * out.itemsize
         call(self.api.encode, self.handle, side, items, len(views), C.byref(self.stats))
         return rows
+
+    def trace(self, side, views, bucket):
+        """Encodes without a graph. Returns (operation, algorithm, [checksum of its output for each image]) in order."""
+        steps = []
+
+        def add(_, pointer):
+            step = pointer.contents
+            image = step.bytes // bucket
+            sums = [zlib.crc32((C.c_char * image).from_address(step.output + i * image)) for i in range(bucket)]
+            steps.append((step.operation.decode(), step.algorithm.decode(), sums))
+
+        callback = TRACE(add)  # the library holds only its address
+        call(self.api.trace, self.handle, callback, None)
+        try:
+            self.encode(side, views)
+        finally:
+            call(self.api.trace, self.handle, TRACE(), None)
+        return steps
 
     def close(self):
         if self.handle:

@@ -156,16 +156,29 @@ class Invariance(unittest.TestCase):
         rows, = slot.encode(side, [self.views[side][i]])
         return rows
 
+    def check(self, got, want, slot, side, views, i, reference):
+        """Row for row equal; if not, says at which operation image `i` of this batch parts from `reference`, a slot and
+        the image's view there, alone."""
+        if not np.array_equal(got, want):
+            other, view = reference
+            bucket = slot.stats.bucket
+            steps = zip(other.trace(side, [view], 1), slot.trace(side, views, bucket))
+            parts = next((f"{name} ({mine or 'no choice of algorithm'}; alone {theirs or 'none'})"
+                          for (name, theirs, alone), (_, mine, company) in steps if alone[0] != company[i]),
+                         "no operation when traced: graphs or a race")
+            self.fail(f"side {side}, image {i} in a batch of {len(views)} (bucket {bucket}) parts at {parts}")
+
     def test_company(self):
         slot = self.device.slot()
         for side, views in self.views.items():
             want = [self.alone(slot, side, i) for i in range(8)]
             for count in (2, 3, 5, 8):
                 slot.poison()
-                for i, rows in enumerate(slot.encode(side, views[:count])):
-                    self.assertTrue(np.array_equal(rows, want[i]), f"side {side}, {i} of {count}")
+                together = slot.encode(side, views[:count])
                 self.assertEqual(slot.stats.bucket, {2: 2, 3: 4, 5: 8, 8: 8}[count])
                 self.assertEqual(slot.stats.graph, 1)
+                for i, rows in enumerate(together):
+                    self.check(rows, want[i], slot, side, views[:count], i, (slot, views[i]))
 
     def test_small_large_small(self):
         slot = self.device.slot()
@@ -173,7 +186,7 @@ class Invariance(unittest.TestCase):
         for side, count in [(512, 1), (1280, 8), (512, 2), (1024, 3), (640, 8), (512, 1), (1280, 1), (640, 1)]:
             slot.poison()
             rows = slot.encode(side, self.views[side][:count])
-            self.assertTrue(np.array_equal(rows[0], want[side]), f"side {side}, batch {count}")
+            self.check(rows[0], want[side], slot, side, self.views[side][:count], 0, (slot, self.views[side][0]))
 
     def test_graphs_and_slots(self):
         slots = [self.device.slot() for _ in range(2)]
@@ -185,8 +198,10 @@ class Invariance(unittest.TestCase):
             mine = [self.device.view(rgb)]
             want = slots[0].encode(side, mine)[0]
             self.assertTrue(np.array_equal(slots[1].encode(side, mine)[0], want))
-            self.assertTrue(np.array_equal(other.encode(side, [eager.view(rgb)])[0], want), f"side {side}")
+            theirs = [eager.view(rgb)]
+            rows, = other.encode(side, theirs)
             self.assertEqual(other.stats.graph, 0)
+            self.check(rows, want, other, side, theirs, 0, (slots[0], mine[0]))
         other.close()
         eager.close()
 
