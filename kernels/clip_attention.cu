@@ -11,6 +11,7 @@
 
 #include "kernels/arguments.h"
 #include "kernels/clip_attention.h"
+#include "kernels/launch.cuh"
 #include "kernels/mma_attention.cuh"
 
 namespace deepencoder::kernels {
@@ -169,6 +170,7 @@ __device__ __forceinline__ void MergeSplits(int tile, int split, int lane, Share
 
 template <typename T, typename P>
 __global__ void __launch_bounds__(P::kMaxThreads, 2) ClipAttentionKernel(Operands<T> in) {
+  BeginKernel();
   extern __shared__ uint4 storage[];
   Shared<T, P>& shared = *reinterpret_cast<Shared<T, P>*>(storage);
   const int lane = threadIdx.x % kWarpSize;
@@ -273,10 +275,9 @@ Status Launch(const ClipAttentionArgs& args, cudaStream_t stream) {
   DEEPENCODER_CUDA_RETURN(
       cudaFuncSetAttribute(ClipAttentionKernel<T, P>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                            static_cast<int>(Shared<T, P>::Bytes(P::kMaxTiles))));
-  ClipAttentionKernel<T, P><<<static_cast<unsigned>(blocks * kHeads * args.batch),
-                              tiles * P::kSplits * kWarpSize, bytes, stream>>>(operands);
-  DEEPENCODER_CUDA_RETURN(cudaGetLastError());
-  return {};
+  return LaunchKernel(ClipAttentionKernel<T, P>,
+                      static_cast<unsigned>(blocks * kHeads * args.batch),
+                      tiles * P::kSplits * kWarpSize, bytes, stream, operands);
 }
 
 template <typename T>

@@ -1,6 +1,7 @@
 #include "kernels/arguments.h"
 #include "kernels/clip_rows.h"
 #include "kernels/element.cuh"
+#include "kernels/launch.cuh"
 
 namespace deepencoder::kernels {
 namespace {
@@ -10,6 +11,7 @@ constexpr int kThreads = kWidth / kVector;  // a block turns one row
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads) ClipRowsKernel(ClipRowsArgs args) {
+  BeginKernel();
   const int64_t row = blockIdx.x;
   const int64_t from = row / (args.tokens - 1) * args.tokens + row % (args.tokens - 1) + 1;
   const int column = static_cast<int>(threadIdx.x) * kVector;
@@ -27,13 +29,9 @@ Status LaunchClipRows(const ClipRowsArgs& args, cudaStream_t stream) {
   DEEPENCODER_RETURN(CheckPointer(args.x, "clip rows: x"));
   DEEPENCODER_RETURN(CheckPointer(args.y, "clip rows: y"));
   const unsigned rows = static_cast<unsigned>(args.batch) * static_cast<unsigned>(args.tokens - 1);
-  if (args.type == DType::kBf16) {
-    ClipRowsKernel<__nv_bfloat16><<<rows, kThreads, 0, stream>>>(args);
-  } else {
-    ClipRowsKernel<__half><<<rows, kThreads, 0, stream>>>(args);
-  }
-  DEEPENCODER_CUDA_RETURN(cudaGetLastError());
-  return {};
+  const auto kernel =
+      args.type == DType::kBf16 ? ClipRowsKernel<__nv_bfloat16> : ClipRowsKernel<__half>;
+  return LaunchKernel(kernel, rows, kThreads, 0, stream, args);
 }
 
 }  // namespace deepencoder::kernels

@@ -5,6 +5,7 @@
 
 #include "kernels/arguments.h"
 #include "kernels/gemm_sm90_plan.h"
+#include "kernels/launch.h"
 #include "kernels/sm90/tensor_map.h"
 
 namespace deepencoder::kernels {
@@ -14,6 +15,15 @@ namespace {
 
 using gemm_sm90::kTilings;
 using gemm_sm90::Tiling;
+
+cudaLaunchAttribute ClusterAttribute(const Tiling& tiling) {
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim.x = tiling.cluster;
+  attribute.val.clusterDim.y = 1;
+  attribute.val.clusterDim.z = 1;
+  return attribute;
+}
 
 class Sm90Product final : public LinearProduct {
  public:
@@ -52,8 +62,8 @@ class Sm90Product final : public LinearProduct {
     params.residual = buffers.residual;
     params.y = buffers.y;
     void* arguments[] = {&x, &x2, &weight, &params};
-    cudaLaunchAttribute cluster;
-    const cudaLaunchConfig_t config = Config(stream, &cluster);
+    cudaLaunchAttribute attributes[2];
+    const cudaLaunchConfig_t config = Config(stream, attributes);
     DEEPENCODER_CUDA_RETURN(cudaLaunchKernelExC(&config, kernel_, arguments));
     return {};
   }
@@ -81,18 +91,16 @@ class Sm90Product final : public LinearProduct {
         {gemm_sm90::kTileK, static_cast<uint32_t>(tiling_.rows), 1});
   }
 
-  cudaLaunchConfig_t Config(cudaStream_t stream, cudaLaunchAttribute* cluster) const {
-    cluster->id = cudaLaunchAttributeClusterDimension;
-    cluster->val.clusterDim.x = tiling_.cluster;
-    cluster->val.clusterDim.y = 1;
-    cluster->val.clusterDim.z = 1;
+  cudaLaunchConfig_t Config(cudaStream_t stream, cudaLaunchAttribute (&attributes)[2]) const {
+    attributes[0] = ClusterAttribute(tiling_);
+    attributes[1] = OverlapAttribute();
     cudaLaunchConfig_t config{};
     config.gridDim = dim3(std::min(blocks_, params_.tiles * tiling_.cluster));
     config.blockDim = dim3(tiling_.threads());
     config.dynamicSmemBytes = tiling_.shared_bytes();
     config.stream = stream;
-    config.attrs = cluster;
-    config.numAttrs = 1;
+    config.attrs = attributes;
+    config.numAttrs = kOverlapLaunches ? 2 : 1;
     return config;
   }
 
@@ -107,11 +115,7 @@ class Sm90Product final : public LinearProduct {
 Status ResidentBlocks(const void* kernel, const Tiling& tiling, int* blocks) {
   DEEPENCODER_CUDA_RETURN(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                                static_cast<int>(tiling.shared_bytes())));
-  cudaLaunchAttribute cluster;
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim.x = tiling.cluster;
-  cluster.val.clusterDim.y = 1;
-  cluster.val.clusterDim.z = 1;
+  cudaLaunchAttribute cluster = ClusterAttribute(tiling);
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(tiling.cluster);
   config.blockDim = dim3(tiling.threads());

@@ -23,6 +23,7 @@
 
 #include "kernels/element.cuh"
 #include "kernels/gemm_sm90_plan.h"
+#include "kernels/launch.cuh"
 #include "kernels/linear_activation.cuh"
 #include "kernels/sm90/bulk_copy.cuh"
 #include "kernels/sm90/gemm_ptx.cuh"
@@ -376,6 +377,7 @@ __global__ void __launch_bounds__(kTilings[tiling].threads(), 1)
     }
     sm90::BarrierInitFence();
   }
+  BeginKernel();
   if constexpr (kTiling.cluster == 1) {
     __syncthreads();
   } else {

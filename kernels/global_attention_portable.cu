@@ -3,6 +3,7 @@
 #include "kernels/arguments.h"
 #include "kernels/global_attention_portable.cuh"
 #include "kernels/global_attention_portable.h"
+#include "kernels/launch.h"
 
 namespace deepencoder::kernels {
 namespace {
@@ -17,10 +18,8 @@ Status Launch(const GlobalAttentionArgs& args, const DeviceLimits& device, cudaS
       args.batch * args.heads * CeilDiv(tokens, portable_attention::kQueries * kWarps);
   // The largest allowance: every grid size asks for another.
   DEEPENCODER_RETURN((AllowSharedMemory<Kernel<T, kWarps, kWhole>>(device, device.shared_bytes)));
-  Kernel<T, kWarps, kWhole><<<static_cast<unsigned>(blocks), kWarps * kWarpSize,
-                              SharedBytes(kWarps, args.height, args.width), stream>>>(args);
-  DEEPENCODER_CUDA_RETURN(cudaGetLastError());
-  return {};
+  return LaunchKernel(Kernel<T, kWarps, kWhole>, static_cast<unsigned>(blocks), kWarps * kWarpSize,
+                      SharedBytes(kWarps, args.height, args.width), stream, args);
 }
 
 template <typename T, int kWarps>

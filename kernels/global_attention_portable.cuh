@@ -17,6 +17,7 @@
 
 #include "kernels/element.cuh"
 #include "kernels/global_attention.h"
+#include "kernels/launch.cuh"
 #include "kernels/mma.cuh"
 
 namespace deepencoder::kernels::portable_attention {
@@ -256,6 +257,7 @@ struct Softmax {
 template <typename T, int kWarps, bool kWhole>
 __global__ void __launch_bounds__(kWarps* kWarpSize)
     Kernel(const __grid_constant__ GlobalAttentionArgs args) {
+  BeginKernel();
   extern __shared__ __align__(128) unsigned char shared[];
   const Lane at;
   const int height = args.height, width = args.width, tokens = height * width;

@@ -9,6 +9,7 @@
 #include "kernels/global_attention_sm90_consumer.cuh"
 #include "kernels/global_attention_sm90_plan.cuh"
 #include "kernels/global_attention_sm90_producer.cuh"
+#include "kernels/launch.cuh"
 #include "kernels/sm90/mbarrier.cuh"
 #include "kernels/sm90/registers.cuh"
 #include "kernels/sm90/tensor_map.h"
@@ -37,6 +38,7 @@ __global__ void __launch_bounds__(P::threads, 1) Kernel(const __grid_constant__ 
   extern __shared__ unsigned char raw[];
   unsigned char* const smem = raw + (1024 - SharedAddress(raw) % 1024) % 1024;
   if (threadIdx.x == 0) InitShared<P>(SharedOf<P>(smem));
+  BeginKernel();
   __syncthreads();
   if (threadIdx.x >= 128 * P::groups) {
     sm90::RegistersDown<P::producer_registers>();
@@ -87,11 +89,8 @@ Status Launch(const GlobalAttentionArgs& args, const DeviceLimits& device, cudaS
   params.items = args.batch * args.heads * P::query_tiles;
 
   DEEPENCODER_RETURN(AllowSharedMemory<Kernel<P>>(device, P::shared_bytes));
-  Kernel<P>
-      <<<std::min(params.items, device.multiprocessors), P::threads, P::shared_bytes, stream>>>(
-          params);
-  DEEPENCODER_CUDA_RETURN(cudaGetLastError());
-  return {};
+  return LaunchKernel(Kernel<P>, std::min(params.items, device.multiprocessors), P::threads,
+                      P::shared_bytes, stream, params);
 }
 
 // The fastest plans of those measured (lab_attention.md).

@@ -1,5 +1,6 @@
 #include "kernels/arguments.h"
 #include "kernels/element.cuh"
+#include "kernels/launch.cuh"
 #include "kernels/layer_norm.h"
 
 namespace deepencoder::kernels {
@@ -66,6 +67,7 @@ struct Row {
 
 template <typename X, typename Y, int width>
 __global__ void __launch_bounds__(32 * kWarps) LayerNormKernel(LayerNormArgs args) {
+  BeginKernel();
   const int64_t r = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.y;
   if (r >= args.rows) return;
   Row<width> row;
@@ -78,6 +80,7 @@ __global__ void __launch_bounds__(32 * kWarps) LayerNormKernel(LayerNormArgs arg
 
 template <typename T, typename Y>
 __global__ void __launch_bounds__(32 * kWarps) ClipEmbedKernel(ClipEmbedArgs args) {
+  BeginKernel();
   constexpr int kWidth = 1024;
   const int64_t r = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.y;
   if (r >= static_cast<int64_t>(args.batch) * args.tokens) return;
@@ -97,20 +100,15 @@ Status LaunchWidth(const LayerNormArgs& args, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(CeilDiv(args.rows, kWarps))), block(32, kWarps);
   switch (args.width) {
     case 256:
-      LayerNormKernel<X, Y, 256><<<grid, block, 0, stream>>>(args);
-      break;
+      return LaunchKernel(LayerNormKernel<X, Y, 256>, grid, block, 0, stream, args);
     case 768:
-      LayerNormKernel<X, Y, 768><<<grid, block, 0, stream>>>(args);
-      break;
+      return LaunchKernel(LayerNormKernel<X, Y, 768>, grid, block, 0, stream, args);
     case 1024:
-      LayerNormKernel<X, Y, 1024><<<grid, block, 0, stream>>>(args);
-      break;
+      return LaunchKernel(LayerNormKernel<X, Y, 1024>, grid, block, 0, stream, args);
     default:
       return InvalidArgument("layer norm: width " + std::to_string(args.width) +
                              " is not 256, 768 or 1024");
   }
-  DEEPENCODER_CUDA_RETURN(cudaGetLastError());
-  return {};
 }
 
 }  // namespace
@@ -153,15 +151,12 @@ Status LaunchClipEmbed(const ClipEmbedArgs& args, cudaStream_t stream) {
   const bool wide = args.y_type == DType::kFp32;
   if (!wide && args.y_type != args.type)
     return InvalidArgument("clip embed: y_type must be type or fp32");
-  if (args.type == DType::kBf16) {
-    wide ? ClipEmbedKernel<__nv_bfloat16, float><<<grid, block, 0, stream>>>(args)
-         : ClipEmbedKernel<__nv_bfloat16, __nv_bfloat16><<<grid, block, 0, stream>>>(args);
-  } else {
-    wide ? ClipEmbedKernel<__half, float><<<grid, block, 0, stream>>>(args)
-         : ClipEmbedKernel<__half, __half><<<grid, block, 0, stream>>>(args);
-  }
-  DEEPENCODER_CUDA_RETURN(cudaGetLastError());
-  return {};
+  const auto kernel =
+      args.type == DType::kBf16
+          ? (wide ? ClipEmbedKernel<__nv_bfloat16, float>
+                  : ClipEmbedKernel<__nv_bfloat16, __nv_bfloat16>)
+          : (wide ? ClipEmbedKernel<__half, float> : ClipEmbedKernel<__half, __half>);
+  return LaunchKernel(kernel, grid, block, 0, stream, args);
 }
 
 }  // namespace deepencoder::kernels

@@ -4,6 +4,7 @@
 
 #include "kernels/arguments.h"
 #include "kernels/element.cuh"
+#include "kernels/launch.cuh"
 #include "kernels/linear_activation.cuh"
 #include "kernels/linear_activation.h"
 
@@ -18,6 +19,7 @@ constexpr int kMaxBlocks = 8192;
 template <typename T, Epilogue epilogue>
 __global__ void __launch_bounds__(kThreads)
     ActivationKernel(uint32_t vectors, uint32_t row_vectors, T* y, int64_t ldy) {
+  BeginKernel();
   for (uint32_t v = blockIdx.x * kThreads + threadIdx.x; v < vectors; v += gridDim.x * kThreads) {
     const uint32_t row = v / row_vectors;
     T* const at = y + row * ldy + (v - row * row_vectors) * kVector;
@@ -37,9 +39,8 @@ Status Launch(int64_t m, int n, void* y, int64_t ldy, Epilogue epilogue, cudaStr
       static_cast<uint32_t>(std::min<int64_t>(CeilDiv(vectors, kThreads), kMaxBlocks));
   const auto kernel = epilogue == Epilogue::kGelu ? ActivationKernel<T, Epilogue::kGelu>
                                                   : ActivationKernel<T, Epilogue::kQuickGelu>;
-  kernel<<<blocks, kThreads, 0, stream>>>(vectors, row_vectors, static_cast<T*>(y), ldy);
-  DEEPENCODER_CUDA_RETURN(cudaGetLastError());
-  return {};
+  return LaunchKernel(kernel, blocks, kThreads, 0, stream, vectors, row_vectors, static_cast<T*>(y),
+                      ldy);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "kernels/arguments.h"
 #include "kernels/element.cuh"
+#include "kernels/launch.cuh"
 #include "kernels/linear_bias.h"
 
 namespace deepencoder::kernels {
@@ -9,6 +10,7 @@ constexpr int kThreads = 128;
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads) WidenBiasKernel(int n, const T* bias, float* wide) {
+  BeginKernel();
   const int i = (blockIdx.x * kThreads + threadIdx.x) * kVector;
   if (i >= n) return;
   float values[kVector];
@@ -26,13 +28,11 @@ Status LaunchWidenBias(DType type, int n, const void* bias, float* wide, cudaStr
   DEEPENCODER_RETURN(CheckPointer(wide, "wide"));
   const auto blocks = static_cast<unsigned>(CeilDiv(n, kThreads * kVector));
   if (type == DType::kBf16) {
-    WidenBiasKernel<<<blocks, kThreads, 0, stream>>>(n, static_cast<const __nv_bfloat16*>(bias),
-                                                     wide);
-  } else {
-    WidenBiasKernel<<<blocks, kThreads, 0, stream>>>(n, static_cast<const __half*>(bias), wide);
+    return LaunchKernel(WidenBiasKernel<__nv_bfloat16>, blocks, kThreads, 0, stream, n,
+                        static_cast<const __nv_bfloat16*>(bias), wide);
   }
-  DEEPENCODER_CUDA_RETURN(cudaGetLastError());
-  return {};
+  return LaunchKernel(WidenBiasKernel<__half>, blocks, kThreads, 0, stream, n,
+                      static_cast<const __half*>(bias), wide);
 }
 
 }  // namespace deepencoder::kernels

@@ -1,5 +1,6 @@
 #include "kernels/arguments.h"
 #include "kernels/element.cuh"
+#include "kernels/launch.cuh"
 #include "kernels/patches.h"
 
 namespace deepencoder::kernels {
@@ -17,6 +18,7 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ float normalised[256];
   normalised[threadIdx.x] = (__fdiv_rn(static_cast<float>(threadIdx.x), 255.f) - 0.5f) / 0.5f;
   __syncthreads();
+  BeginKernel();
   const int64_t chunk = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (chunk >= chunks) return;
   const int grid = args.side / kPatch;
@@ -44,6 +46,7 @@ __global__ void __launch_bounds__(kThreads)
 // A thread moves 8 channels of one of the nine neighbours; moving needs no arithmetic, so no type.
 __global__ void __launch_bounds__(kThreads)
     ConvPatchesKernel(ConvPatchesArgs args, int out, int64_t pieces) {
+  BeginKernel();
   const int64_t piece = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (piece >= pieces) return;
   const int per_pixel = args.channels / kVector;
@@ -72,13 +75,9 @@ Status LaunchViewPatches(const ViewPatchesArgs& args, cudaStream_t stream) {
   DEEPENCODER_RETURN(CheckPointer(args.patches, "view patches: patches"));
   const int64_t chunks = static_cast<int64_t>(args.batch) * args.side * args.side * 3 / kChunk;
   const auto blocks = static_cast<unsigned>(CeilDiv(chunks, kThreads));
-  if (args.type == DType::kBf16) {
-    ViewPatchesKernel<__nv_bfloat16><<<blocks, kThreads, 0, stream>>>(args, chunks);
-  } else {
-    ViewPatchesKernel<__half><<<blocks, kThreads, 0, stream>>>(args, chunks);
-  }
-  DEEPENCODER_CUDA_RETURN(cudaGetLastError());
-  return {};
+  const auto kernel =
+      args.type == DType::kBf16 ? ViewPatchesKernel<__nv_bfloat16> : ViewPatchesKernel<__half>;
+  return LaunchKernel(kernel, blocks, kThreads, 0, stream, args, chunks);
 }
 
 Status LaunchConvPatches(const ConvPatchesArgs& args, cudaStream_t stream) {
@@ -94,10 +93,8 @@ Status LaunchConvPatches(const ConvPatchesArgs& args, cudaStream_t stream) {
   const int out = (args.grid - 1) / args.stride + 1;
   const int64_t pieces =
       static_cast<int64_t>(args.batch) * out * out * 9 * (args.channels / kVector);
-  ConvPatchesKernel<<<static_cast<unsigned>(CeilDiv(pieces, kThreads)), kThreads, 0, stream>>>(
-      args, out, pieces);
-  DEEPENCODER_CUDA_RETURN(cudaGetLastError());
-  return {};
+  return LaunchKernel(ConvPatchesKernel, static_cast<unsigned>(CeilDiv(pieces, kThreads)), kThreads,
+                      0, stream, args, out, pieces);
 }
 
 }  // namespace deepencoder::kernels

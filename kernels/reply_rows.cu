@@ -1,5 +1,6 @@
 #include "kernels/arguments.h"
 #include "kernels/element.cuh"
+#include "kernels/launch.cuh"
 #include "kernels/reply_rows.h"
 
 namespace deepencoder::kernels {
@@ -8,6 +9,7 @@ namespace {
 constexpr int kThreads = 256;
 
 __global__ void __launch_bounds__(kThreads) ReplyRowsKernel(ReplyRowsArgs args) {
+  BeginKernel();
   const int64_t at = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kVector;
   if (at >= args.elements) return;
   const ReplyPlace place = args.places[blockIdx.y];
@@ -38,9 +40,7 @@ Status LaunchReplyRows(const ReplyRowsArgs& args, cudaStream_t stream) {
   DEEPENCODER_RETURN(CheckPointer(args.places, "reply rows: places", alignof(ReplyPlace)));
   DEEPENCODER_RETURN(CheckPointer(args.packed, "reply rows: packed"));
   const dim3 grid(static_cast<unsigned>(CeilDiv(args.elements, kThreads * kVector)), args.batch);
-  ReplyRowsKernel<<<grid, kThreads, 0, stream>>>(args);
-  DEEPENCODER_CUDA_RETURN(cudaGetLastError());
-  return {};
+  return LaunchKernel(ReplyRowsKernel, grid, kThreads, 0, stream, args);
 }
 
 }  // namespace deepencoder::kernels

@@ -13,6 +13,7 @@
 #include <limits>
 
 #include "kernels/arguments.h"
+#include "kernels/launch.cuh"
 #include "kernels/mma_attention.cuh"
 #include "kernels/window_attention.h"
 
@@ -282,6 +283,7 @@ __device__ __forceinline__ void AttendTile(const Operands<T>& in, int head, int 
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads, kBlocksPerSm) WindowAttentionKernel(Operands<T> in) {
+  BeginKernel();
   extern __shared__ uint4 storage[];
   Shared<T>& shared = *reinterpret_cast<Shared<T>*>(storage);
   const int lane = threadIdx.x % kWarpSize;
@@ -320,10 +322,8 @@ Status Launch(const WindowAttentionArgs& args, int windows, int64_t blocks, cuda
   // call to the device.
   DEEPENCODER_CUDA_RETURN(cudaFuncSetAttribute(
       WindowAttentionKernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared<T>)));
-  WindowAttentionKernel<T>
-      <<<static_cast<unsigned>(blocks), kThreads, sizeof(Shared<T>), stream>>>(operands);
-  DEEPENCODER_CUDA_RETURN(cudaGetLastError());
-  return {};
+  return LaunchKernel(WindowAttentionKernel<T>, static_cast<unsigned>(blocks), kThreads,
+                      sizeof(Shared<T>), stream, operands);
 }
 
 }  // namespace
