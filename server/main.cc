@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -301,13 +302,22 @@ class Server {
   std::unique_ptr<GrpcServer> grpc_, admin_grpc_;
 };
 
+// Nothing of ours throws, but allocation does, and a model is large.
+absl::Status StartOf(Server& server) {
+  try {
+    return server.Start();
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError("out of memory");
+  }
+}
+
 int Run(const ServerOptions& options) {
   // The thread that waits for signals uses both until the process ends, so they are never freed.
   static auto* const logger = new Logger(options.log_level, options.log_format);
   static auto* const signals = new Signals(logger);
   logger->Info("deepencoder-server", {{"version", kBuildVersion}, {"commit", kBuildCommit}});
   Server server(options, logger);
-  if (absl::Status status = server.Start(); !status.ok()) {
+  if (absl::Status status = StartOf(server); !status.ok()) {
     logger->Error("cannot start", {{"reason", std::string(status.message())}});
     return EXIT_FAILURE;
   }
