@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/time/clock.h"
 #include "encoder/version/version.h"
+#include "server/exit_timer.h"
 #include "server/kserve/inference_service.h"
 #include "server/metrics/device_metrics.h"
 #include "server/metrics/exposition.h"
@@ -37,6 +39,8 @@ constexpr absl::Duration kHealthPeriod = absl::Seconds(1);
 constexpr absl::Duration kLastReplies = absl::Seconds(5);
 // For messages of the admin service, which are short; gRPC takes no less.
 constexpr int64_t kAdminMemory = int64_t{16} << 20;
+// From the drain's end to the process': the last replies, then what the engine and the devices hold is freed.
+constexpr absl::Duration kTeardown = absl::Seconds(8);
 
 // Where the server listens, as `name=address` lines; there complete or not at all.
 absl::Status WriteReadyFile(const std::string& path, const std::vector<std::string>& grpc_addresses,
@@ -84,9 +88,9 @@ class Server {
     if (!engine.ok()) return engine.status();
     engine_ = *std::move(engine);
     if (options_.warm_up) {
-      const absl::Time begin = absl::Now();
+      const absl::Time begin = clock_.Now();
       if (absl::Status status = WarmUp(*engine_, options_.modes); !status.ok()) return status;
-      logger_->Info("warmed up", {{"seconds", absl::ToDoubleSeconds(absl::Now() - begin)}});
+      logger_->Info("warmed up", {{"seconds", absl::ToDoubleSeconds(clock_.Now() - begin)}});
     }
     Publish(std::move(model->facts));
     SayServing();
@@ -116,24 +120,26 @@ class Server {
       if (healthy) {
         logger_->Info("healthy again");
       } else {
-        logger_->Error("a device slot was lost and could not be rebuilt: NOT_SERVING");
+        logger_->Error("a device has no slot that works: NOT_SERVING");
       }
     }
   }
 
   // True if every accepted image was answered.
   bool Stop() {
-    const absl::Time deadline = absl::Now() + options_.drain_timeout;
+    const absl::Time deadline = clock_.Now() + options_.drain_timeout;
     logger_->Info("draining", {{"timeout_seconds", absl::ToDoubleSeconds(options_.drain_timeout)}});
     SetServing(false);  // first, so that balancers turn away before calls are refused
     reloader_.Close();
     service_.Drain();
     const bool drained = engine_->Drain(deadline);
     if (!drained) logger_->Error("--drain-timeout passed with images unanswered: cancelling them");
+    ExitUnlessEndedWithin(std::max(deadline - clock_.Now(), absl::ZeroDuration()) + kTeardown,
+                          logger_);
     health_.Close();
     grpc_->Shutdown(drained ? absl::Now() + kLastReplies : absl::Now());
     if (admin_grpc_ != nullptr) admin_grpc_->Shutdown(absl::Now() + kLastReplies);
-    if (!reloader_.AwaitEnd(std::max(deadline, absl::Now() + kLastReplies))) {
+    if (!reloader_.AwaitEnd(std::max(deadline, clock_.Now() + kLastReplies))) {
       logger_->Warning("a reload is still loading weights: exiting without it");
       std::_Exit(drained ? EXIT_SUCCESS : EXIT_FAILURE);
     }
@@ -254,7 +260,7 @@ class Server {
 
   // On the reload's thread, the only one that writes model_ once the server is up.
   absl::StatusOr<ReloadReport> Reload(const std::string& folder, const std::atomic<bool>& stop) {
-    const absl::Time begin = absl::Now();
+    const absl::Time begin = clock_.Now();
     ReloadReport report;
     report.folder = folder.empty() ? model_.folder : folder;
     report.old_fingerprint = model_.info.weights_fingerprint();
@@ -266,7 +272,7 @@ class Server {
     absl::Status status = engine_->SwapBackends(std::move(next->devices), std::move(next->special),
                                                 [this, &next] { Publish(std::move(next->facts)); });
     if (!status.ok()) return status;
-    report.seconds = absl::ToDoubleSeconds(absl::Now() - begin);
+    report.seconds = absl::ToDoubleSeconds(clock_.Now() - begin);
     return report;
   }
 
@@ -281,7 +287,7 @@ class Server {
 
   const ServerOptions& options_;
   const Logger* const logger_;
-  const WallClock clock_;
+  const SteadyClock clock_;
   Metrics metrics_;
   const std::shared_ptr<BackendMemory> memory_ = std::make_shared<BackendMemory>();
   DevicePlan plan_;
@@ -296,13 +302,22 @@ class Server {
   std::unique_ptr<GrpcServer> grpc_, admin_grpc_;
 };
 
+// Nothing of ours throws, but allocation does, and a model is large.
+absl::Status StartOf(Server& server) {
+  try {
+    return server.Start();
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError("out of memory");
+  }
+}
+
 int Run(const ServerOptions& options) {
   // The thread that waits for signals uses both until the process ends, so they are never freed.
   static auto* const logger = new Logger(options.log_level, options.log_format);
   static auto* const signals = new Signals(logger);
   logger->Info("deepencoder-server", {{"version", kBuildVersion}, {"commit", kBuildCommit}});
   Server server(options, logger);
-  if (absl::Status status = server.Start(); !status.ok()) {
+  if (absl::Status status = StartOf(server); !status.ok()) {
     logger->Error("cannot start", {{"reason", std::string(status.message())}});
     return EXIT_FAILURE;
   }

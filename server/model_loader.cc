@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "encoder/version/version.h"
 #include "encoder/weights/checkpoint.h"
+#include "server/backend_factory.h"
 #include "server/engine/pool_builder.h"
 #include "server/warm_up.h"
 
@@ -17,6 +18,8 @@ namespace deepencoder {
 namespace {
 
 constexpr int kDefaultCudaSlots = 2, kDefaultCpuSlots = 1;
+// Longer than any batch or capture of graphs takes, many times over. A CPU has no kernels to get stuck.
+constexpr absl::Duration kDefaultCudaTimeout = absl::Minutes(1);
 
 // The engine owns its backends; this shares one, so that metrics may ask it for its memory for as long
 // as it lives.
@@ -95,8 +98,7 @@ absl::Status LoadDevice(const DevicePlan& plan, const PoolOptions& pool,
   const CreateBackend create =
       [&](const BackendOptions& wanted) -> absl::StatusOr<std::unique_ptr<Backend>> {
     made = nullptr;  // a first one that did not fit must be gone before the next is made
-    auto backend =
-        plan.cuda ? CreateCudaBackend(checkpoint, wanted) : CreateCpuBackend(checkpoint, wanted);
+    auto backend = MakeBackend(plan.cuda, checkpoint, wanted);
     if (!backend.ok()) return backend.status();
     made = *std::move(backend);
     return std::make_unique<SharedBackend>(made);
@@ -111,7 +113,7 @@ absl::Status LoadDevice(const DevicePlan& plan, const PoolOptions& pool,
   return absl::OkStatus();
 }
 
-EngineOptions EngineOptionsOf(const ServerOptions& options,
+EngineOptions EngineOptionsOf(const ServerOptions& options, bool cuda,
                               std::function<void(const std::string&)> log) {
   EngineOptions engine;
   engine.decode_threads = static_cast<int>(options.decode_threads);
@@ -122,6 +124,11 @@ EngineOptions EngineOptionsOf(const ServerOptions& options,
   engine.limits.bytes = options.max_bytes_in_flight;
   engine.batch.max_delay = options.max_batch_delay;
   engine.cache_bytes = static_cast<size_t>(options.cache_bytes);
+  if (options.device_timeout > absl::ZeroDuration()) {
+    engine.device_timeout = options.device_timeout;
+  } else if (cuda) {
+    engine.device_timeout = kDefaultCudaTimeout;
+  }
   engine.log = std::move(log);
   return engine;
 }
@@ -265,7 +272,8 @@ absl::StatusOr<std::unique_ptr<ServingEngine>> MakeEngine(const ServerOptions& o
                                                           const Clock* clock,
                                                           const Logger* logger) {
   EngineOptions engine =
-      EngineOptionsOf(options, [logger](const std::string& line) { logger->Info(line); });
+      EngineOptionsOf(options, model.devices.front().backend->info().kind == "cuda",
+                      [logger](const std::string& line) { logger->Info(line); });
   return ServingEngine::Create(std::move(engine), std::move(model.devices),
                                std::move(model.special), observer, clock);
 }

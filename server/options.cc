@@ -219,6 +219,11 @@ void AddDeviceOptions(std::vector<OptionSpec>& table) {
                    "How long a view may wait for company while a slot is idle. 0: an idle slot "
                    "takes what is there.",
                    Duration(&ServerOptions::max_batch_delay, absl::Seconds(10))});
+  table.push_back(
+      {group, "device-timeout", "DURATION", "0",
+       "How long a device may take for a batch before its images fail and the slot counts as "
+       "stuck; with no slot left health says NOT_SERVING. 0: 1m on a GPU, no limit on the CPU.",
+       Duration(&ServerOptions::device_timeout, absl::Hours(24))});
   table.push_back({group, "graphs", "", "true",
                    "Capture CUDA graphs at start for every view side and batch bucket.",
                    Switch(&ServerOptions::graphs)});

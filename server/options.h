@@ -47,6 +47,7 @@ struct ServerOptions {
   int64_t slots = 0;                   // of a device; 0: the device's default
   std::vector<int> batch_buckets;      // ascending
   absl::Duration max_batch_delay;
+  absl::Duration device_timeout;  // 0: the device's default
   bool graphs = false;
   // images
   int64_t decode_threads = 0;  // 0: all cores

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "server/engine/clock.h"
 #include "server/engine/thread_name.h"
 
 namespace deepencoder {
@@ -100,7 +100,7 @@ void Reloader::Close() {
 bool Reloader::AwaitEnd(absl::Time deadline) {
   const MutexLock lock(mutex_);
   while (working_) {
-    const absl::Duration left = deadline - absl::Now();
+    const absl::Duration left = deadline - SteadyNow();
     if (left <= absl::ZeroDuration()) return false;
     changed_.WaitFor(mutex_, left);
   }

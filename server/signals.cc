@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "server/engine/clock.h"
 
 namespace deepencoder {
 namespace {
@@ -40,11 +40,11 @@ void Signals::HandOver() {
 }
 
 Signals::Event Signals::WaitFor(absl::Duration timeout) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = SteadyNow() + timeout;
   const MutexLock lock(mutex_);
   while (!stop_) {
     if (std::exchange(reload_, false)) return Event::kReload;
-    const absl::Duration left = deadline - absl::Now();
+    const absl::Duration left = deadline - SteadyNow();
     if (left <= absl::ZeroDuration()) return Event::kNone;
     changed_.WaitFor(mutex_, left);
   }

@@ -117,6 +117,7 @@ Status Slot::Capture(const EncoderPlan& plan) {
   const Status recorded = Run(plan);
   cudaGraph_t graph = nullptr;
   const cudaError_t ended = cudaStreamEndCapture(stream_, &graph);
+  if (graph != nullptr && (!recorded.ok() || ended != cudaSuccess)) cudaGraphDestroy(graph);
   DEEPENCODER_RETURN(recorded);
   DEEPENCODER_CUDA_RETURN(ended);
   cudaGraphExec_t executable = nullptr;

@@ -22,6 +22,7 @@ class ThreadStream {
   }
   Status Get(int device, cudaStream_t* stream) {
     DEEPENCODER_CUDA_RETURN(cudaSetDevice(device));
+    cudaGetLastError();  // of a call before, which has reported it: launches here ask for the last one
     if (stream_ != nullptr && device_ != device) {
       cudaStreamDestroy(stream_);
       stream_ = nullptr;

@@ -101,7 +101,37 @@ void BatchQueue::Fill(Line* line, int count, absl::Time now, std::vector<BatchIt
   }
 }
 
-Batch BatchQueue::Take(absl::Time now) {
+int BatchQueue::FittingSize(int side, const Line& line, absl::Time now,
+                            const BatchTime& batch_time) const {
+  absl::Time latest = absl::InfinitePast();
+  for (const auto& [place, waiting] : line.waiting) {
+    latest = std::max(latest, waiting.task->request()->job.deadline);
+  }
+  int count = BatchSize(line.items);
+  while (latest < now + batch_time(side, count)) {
+    const auto bucket = std::lower_bound(policy_.buckets.begin(), policy_.buckets.end(), count);
+    if (bucket == policy_.buckets.begin()) break;
+    count = *(bucket - 1);
+  }
+  return count;
+}
+
+void BatchQueue::DropLate(Line* line, int count, absl::Time end,
+                          std::vector<DroppedTask>* dropped) {
+  for (auto it = line->waiting.begin(); it != line->waiting.end() && line->items > count;) {
+    const int views = static_cast<int>(it->second.views.size());
+    if (it->second.task->request()->job.deadline >= end || line->items - views < count) {
+      ++it;
+      continue;
+    }
+    dropped->push_back({it->second.task, DropReason::kDeadline});
+    Account(*it->second.task, -views);
+    line->items -= views;
+    it = line->waiting.erase(it);
+  }
+}
+
+Batch BatchQueue::Take(absl::Time now, const BatchTime& batch_time) {
   Batch batch;
   DropGone(now, &batch.dropped);
   Line* first = nullptr;
@@ -112,7 +142,12 @@ Batch BatchQueue::Take(absl::Time now) {
       batch.side = side;
     }
   }
-  if (first != nullptr) Fill(first, BatchSize(first->items), now, &batch.items);
+  if (first == nullptr) return batch;
+  const int count = FittingSize(batch.side, *first, now, batch_time);
+  if (first->items > policy_.buckets.back()) {
+    DropLate(first, count, now + batch_time(batch.side, count), &batch.dropped);
+  }
+  Fill(first, count, now, &batch.items);
   return batch;
 }
 

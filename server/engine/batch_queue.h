@@ -13,6 +13,10 @@
 //     got a place. No starvation: nobody is overtaken for longer than `patience`.
 //   - Between sides, the one whose head is due first is taken.
 //   - Views of requests that are gone or already answered leave at the next Take and are not encoded.
+//   - Nothing is computed in vain where it can be helped. While more waits than the largest batch holds,
+//     images whose deadline would pass in the batch leave, as long as the others fill it: else a server that
+//     is asked for more than it can do would encode just those that are about to be late. And where nobody
+//     could be in time in a batch as large as what waits, it is made smaller.
 //
 // Batch sizes. A batch of n views runs as the smallest bucket that holds it; the rest is padding, which
 // costs as much as real views. Take gives all that wait, up to the largest bucket, unless more than
@@ -20,6 +24,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <utility>
@@ -54,7 +59,7 @@ struct DroppedTask {
 struct Batch {
   int side = 0;
   std::vector<BatchItem> items;
-  std::vector<DroppedTask> dropped;  // gone; a task may be named once a side
+  std::vector<DroppedTask> dropped;  // gone, or too late; a task may be named once a side
 };
 
 // Not thread-safe.
@@ -65,8 +70,11 @@ class BatchQueue {
   // All views of `task` wait from now on.
   void Add(const std::shared_ptr<ImageTask>& task, absl::Time now);
 
+  // How long a batch of `count` views of `side` is likely to take.
+  using BatchTime = std::function<absl::Duration(int side, int count)>;
+
   // The next batch; without items if none is ready.
-  Batch Take(absl::Time now);
+  Batch Take(absl::Time now, const BatchTime& batch_time = InNoTime);
 
   // When Take will have a batch although nothing more is added: InfinitePast if a side is full, a time
   // that may have passed, or InfiniteFuture if nothing waits.
@@ -95,6 +103,11 @@ class BatchQueue {
     int items = 0;
   };
 
+  static absl::Duration InNoTime(int /*side*/, int /*count*/) { return absl::ZeroDuration(); }
+  // Views of the line for a batch that someone can be in time with.
+  int FittingSize(int side, const Line& line, absl::Time now, const BatchTime& batch_time) const;
+  // Drops those that would be late at `end`, while `count` views are left.
+  void DropLate(Line* line, int count, absl::Time end, std::vector<DroppedTask>* dropped);
   Place NewPlace(const ImageTask& task, absl::Time now);
   absl::Time ReadyAt(const Line& line) const;
   void DropGone(absl::Time now, std::vector<DroppedTask>* dropped);

@@ -1,6 +1,8 @@
 // The time the engine goes by; tests inject their own.
 #pragma once
 
+#include <chrono>
+
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 
@@ -9,17 +11,30 @@ namespace deepencoder {
 class Clock {
  public:
   virtual ~Clock() = default;
-  // Thread-safe. Comparable with EncodeJob::deadline, so it is the wall clock: it may be set back, and
-  // differences of two readings may be negative.
+  // Thread-safe. Comparable with EncodeJob::deadline.
   virtual absl::Time Now() const = 0;
 };
 
-class WallClock final : public Clock {
+// What the wall clock said when the process first asked, and the time that has passed since: never set
+// back or forward, so that somebody who sets the machine's clock ends no request.
+inline absl::Time SteadyNow() {
+  struct Start {
+    absl::Time wall = absl::Now();
+    std::chrono::steady_clock::time_point steady = std::chrono::steady_clock::now();
+  };
+  static const Start start;
+  return start.wall + absl::FromChrono(std::chrono::steady_clock::now() - start.steady);
+}
+
+// A time of the wall clock, such as gRPC's deadlines, as one of SteadyNow. Infinite ones stay.
+inline absl::Time ToSteady(absl::Time wall) { return SteadyNow() + (wall - absl::Now()); }
+
+class SteadyClock final : public Clock {
  public:
-  absl::Time Now() const override { return absl::Now(); }
+  absl::Time Now() const override { return SteadyNow(); }
 };
 
-// Seconds from `start` to `end`; 0 if the clock was set back between.
+// Seconds from `start` to `end`, not less than 0.
 inline double SecondsBetween(absl::Time start, absl::Time end) {
   return end > start ? absl::ToDoubleSeconds(end - start) : 0.0;
 }

@@ -1,6 +1,7 @@
 #include "server/engine/decode_pool.h"
 
 #include <string>
+#include <system_error>
 
 #include "server/engine/thread_name.h"
 
@@ -8,7 +9,12 @@ namespace deepencoder {
 
 DecodePool::DecodePool(int threads, EngineObserver* observer, Work work)
     : observer_(observer), thread_count_(threads), work_(std::move(work)) {
-  for (int i = 0; i < threads; ++i) threads_.emplace_back([this, i] { Run(i); });
+  try {
+    for (int i = 0; i < threads; ++i) threads_.emplace_back([this, i] { Run(i); });
+  } catch (const std::system_error&) {
+    Stop();  // those that did start
+    throw;
+  }
 }
 
 DecodePool::~DecodePool() { Stop(); }
@@ -21,6 +27,11 @@ bool DecodePool::Submit(std::shared_ptr<Request> request, absl::Time due) {
   }
   changed_.NotifyOne();
   return true;
+}
+
+bool DecodePool::HasWaiting() const {
+  MutexLock lock(mutex_);
+  return !waiting_.empty();
 }
 
 void DecodePool::Run(int index) {

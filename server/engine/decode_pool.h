@@ -24,11 +24,15 @@ class DecodePool {
   using Work = std::function<void(const std::shared_ptr<Request>&)>;
 
   // `threads` >= 1. `work` is called on them, one request at a time a thread.
+  // Throws std::system_error if a thread is not to be had.
   DecodePool(int threads, EngineObserver* observer, Work work);
   ~DecodePool();  // Stop
 
   // False, and nothing is done, after Stop.
   bool Submit(std::shared_ptr<Request> request, absl::Time due);
+
+  // Whether a request waits for a thread.
+  bool HasWaiting() const;
 
   // Ends the threads after what they are at, and returns what was still waiting.
   std::vector<std::shared_ptr<Request>> Stop();
@@ -40,7 +44,7 @@ class DecodePool {
   const int thread_count_;
   const Work work_;
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
   CondVar changed_;
   std::map<std::pair<absl::Time, uint64_t>, std::shared_ptr<Request>> waiting_
       ABSL_GUARDED_BY(mutex_);

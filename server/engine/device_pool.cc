@@ -1,10 +1,15 @@
 #include "server/engine/device_pool.h"
 
 #include <algorithm>
+#include <exception>
+#include <new>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "encoder/model/config.h"
+#include "server/engine/row_check.h"
 #include "server/engine/thread_name.h"
 
 namespace deepencoder {
@@ -15,6 +20,18 @@ BatchPolicy WithBuckets(BatchPolicy policy, const std::vector<int>& buckets) {
   return policy;
 }
 
+// What `call` returns or, of what it throws (a backend allocates), the status: a thread must not end by it.
+template <typename Call>
+absl::Status Caught(Call call) {
+  try {
+    return call();
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError("no memory for a call into the backend");
+  } catch (const std::exception& e) {
+    return absl::InternalError(std::string("in a call into the backend: ") + e.what());
+  }
+}
+
 }  // namespace
 
 DevicePool::DevicePool(DeviceSlots device, BatchPolicy policy, PoolContext context)
@@ -22,11 +39,15 @@ DevicePool::DevicePool(DeviceSlots device, BatchPolicy policy, PoolContext conte
       context_(std::move(context)),
       live_slots_(static_cast<int>(device.slots.size())),
       queue_(WithBuckets(std::move(policy), backend_->info().batch_buckets)) {
-  for (size_t i = 0; i < device.slots.size(); ++i) {
-    threads_.emplace_back(
-        [this, index = static_cast<int>(i), slot = std::move(device.slots[i])]() mutable {
-          RunSlot(std::move(slot), index);
-        });
+  try {
+    for (size_t i = 0; i < device.slots.size(); ++i) {
+      SlotState state = {.slot = std::move(device.slots[i]), .index = static_cast<int>(i)};
+      threads_.emplace_back(
+          [this, slot = std::move(state)]() mutable { RunSlot(std::move(slot)); });
+    }
+  } catch (const std::system_error&) {
+    Stop();  // those that did start
+    throw;
   }
 }
 
@@ -56,9 +77,21 @@ bool DevicePool::Enqueue(const std::shared_ptr<ImageTask>& task) {
   return true;
 }
 
-absl::StatusOr<std::shared_ptr<const ViewSet>> DevicePool::MakeViews(const RgbImage& image,
-                                                                     const ViewPlan& plan) {
-  absl::StatusOr<std::shared_ptr<const ViewSet>> views = backend_->MakeViews(image, plan);
+absl::StatusOr<std::shared_ptr<const ViewSet>> DevicePool::MakeViews(
+    const RgbImage& image, const ViewPlan& plan,
+    const std::function<void(const absl::Status&)>& on_stuck) {
+  Watchdog::Call call(context_.watchdog, [&] {
+    Log(absl::StrCat("is stuck: ", std::string(StuckStatus().message()), " making views"));
+    Count(0, +1);
+    on_stuck(StuckStatus());
+  });
+  absl::StatusOr<std::shared_ptr<const ViewSet>> views = absl::UnknownError("");
+  const absl::Status status = Caught([&] {
+    views = backend_->MakeViews(image, plan);
+    return views.status();
+  });
+  if (!status.ok()) views = status;
+  if (call.End()) Count(0, -1);
   {
     MutexLock lock(mutex_);
     view_faults_in_a_row_ = absl::IsInternal(views.status()) ? view_faults_in_a_row_ + 1 : 0;
@@ -68,6 +101,12 @@ absl::StatusOr<std::shared_ptr<const ViewSet>> DevicePool::MakeViews(const RgbIm
   }
   changed_.NotifyAll();
   return views;
+}
+
+int DevicePool::BucketOf(int count) const {
+  const std::vector<int>& buckets = backend_->info().batch_buckets;
+  const auto bucket = std::lower_bound(buckets.begin(), buckets.end(), count);
+  return bucket == buckets.end() ? count : *bucket;
 }
 
 DevicePool::Order DevicePool::NextOrder(Batch* batch, int* rebuilds_seen) {
@@ -80,7 +119,10 @@ DevicePool::Order DevicePool::NextOrder(Batch* batch, int* rebuilds_seen) {
     const absl::Time ready = queue_.ReadyAt();
     if (ready <= now) {
       const int64_t items = queue_.items(), bytes = queue_.bytes();
-      *batch = queue_.Take(now);
+      *batch = queue_.Take(now, [this](int side, int count) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        const auto found = batch_times_.find({side, BucketOf(count)});
+        return found == batch_times_.end() ? absl::ZeroDuration() : found->second.Get();
+      });
       context_.gauge->Add(queue_.items() - items, queue_.bytes() - bytes);
       return Order::kRun;
     }
@@ -89,46 +131,81 @@ DevicePool::Order DevicePool::NextOrder(Batch* batch, int* rebuilds_seen) {
   return Order::kStop;
 }
 
-absl::Status DevicePool::RunBatch(EncoderSlot* slot, const Batch& batch) {
-  // The last look before the launch: a client may have left since the batch was made.
-  const absl::Time started = context_.clock->Now();
-  std::vector<EncodeItem> items;
-  std::vector<const BatchItem*> sources;
+DevicePool::Work DevicePool::StillWanted(const Batch& batch, absl::Time now) {
+  Work work;
   for (const BatchItem& item : batch.items) {
     const Request& request = *item.task->request();
-    if (const auto gone = request.Gone(started)) {
+    if (const auto gone = request.Gone(now)) {
       context_.events->OnGone(item.task, *gone);
     } else if (!request.answered()) {
-      items.push_back(item.task->Item(item.view));
-      sources.push_back(&item);
+      work.items.push_back(item.task->Item(item.view));
+      work.sources.push_back(&item);
     }
   }
-  if (items.empty()) return absl::OkStatus();
-
-  EncodeStats stats;
-  absl::Status status = slot->Encode(batch.side, items, &stats);
-  const absl::Time ended = context_.clock->Now();
-  if (!status.ok()) {
-    for (const BatchItem* item : sources) context_.events->OnFailed(item->task, status);
-    return status;
-  }
-  context_.observer->OnBatch(backend_->info().device, batch.side, static_cast<int>(items.size()),
-                             stats.bucket, stats.graph, stats.compute_seconds);
-  for (const BatchItem* item : sources) {
-    if (item->task->FinishView(item->queued, started, ended)) {
-      context_.events->OnEncoded(item->task);
-    }
-  }
-  return status;
+  return work;
 }
 
-void DevicePool::RunSlot(std::unique_ptr<EncoderSlot> slot, int index) {
-  NameThisThread("slot-" + std::to_string(backend_->info().device) + "." + std::to_string(index));
-  int faults_in_a_row = 0, rebuilds_seen = 0;
-  while (slot != nullptr) {
+absl::Status DevicePool::RunBatch(SlotState* state, const Batch& batch) {
+  const absl::Time started = context_.clock->Now();
+  const Work work = StillWanted(batch, started);
+  if (work.items.empty()) return absl::OkStatus();
+  EncodeStats stats;
+  absl::Status status = Encode(state, batch.side, work, &stats);
+  if (!status.ok()) {
+    Fail(work, status);
+    return status;
+  }
+  context_.observer->OnBatch(backend_->info().device, batch.side,
+                             static_cast<int>(work.items.size()), stats.bucket, stats.graph,
+                             stats.compute_seconds);
+  const absl::Time ended = context_.clock->Now();
+  {
+    MutexLock lock(mutex_);
+    batch_times_[{batch.side, BucketOf(static_cast<int>(work.items.size()))}].Add(
+        SecondsBetween(started, ended));
+  }
+  if (Finish(work, batch.side, started, ended)) return absl::OkStatus();
+  Log(absl::StrCat("slot ", state->index, " made values that are not finite: checking it"));
+  Watchdog::Call call(context_.watchdog, [&] { OnStuck(state, "a plain image"); });
+  status =
+      Caught([&] { return CheckWithPlainImage(backend_.get(), state->slot.get(), batch.side); });
+  return call.End() ? StuckStatus() : status;
+}
+
+absl::Status DevicePool::Encode(SlotState* state, int side, const Work& work, EncodeStats* stats) {
+  Watchdog::Call call(context_.watchdog, [&] {
+    OnStuck(state, absl::StrCat("a batch of ", work.items.size(), " views of side ", side));
+    Fail(work, StuckStatus());
+  });
+  absl::Status status = Caught([&] { return state->slot->Encode(side, work.items, stats); });
+  return call.End() ? StuckStatus() : status;
+}
+
+void DevicePool::Fail(const Work& work, const absl::Status& why) {
+  for (const BatchItem* item : work.sources) context_.events->OnFailed(item->task, why);
+}
+
+bool DevicePool::Finish(const Work& work, int side, absl::Time started, absl::Time ended) {
+  bool finite = true;
+  for (size_t i = 0; i < work.items.size(); ++i) {
+    const BatchItem& item = *work.sources[i];
+    if (!RowsAreFinite(work.items[i], OutputGridOf(side))) {
+      finite = false;
+      context_.events->OnFailed(
+          item.task, absl::InternalError("the embeddings of this image are not finite numbers"));
+    } else if (item.task->FinishView(item.queued, started, ended)) {
+      context_.events->OnEncoded(item.task);
+    }
+  }
+  return finite;
+}
+
+void DevicePool::RunSlot(SlotState state) {
+  NameThisThread(absl::StrCat("slot-", backend_->info().device, ".", state.index));
+  while (state.slot != nullptr) {
     Batch batch;
     absl::Status status;
-    switch (NextOrder(&batch, &rebuilds_seen)) {
+    switch (NextOrder(&batch, &state.rebuilds_seen)) {
       case Order::kStop:
         return;
       case Order::kRebuild:
@@ -138,47 +215,68 @@ void DevicePool::RunSlot(std::unique_ptr<EncoderSlot> slot, int index) {
         for (const DroppedTask& dropped : batch.dropped) {
           context_.events->OnGone(dropped.task, dropped.reason);
         }
-        status = RunBatch(slot.get(), batch);
+        status = RunBatch(&state, batch);
         break;
     }
     if (status.ok()) {
-      if (!batch.items.empty()) faults_in_a_row = 0;
+      if (!batch.items.empty()) state.faults_in_a_row = 0;
     } else if (!absl::IsInvalidArgument(status)) {
-      slot = Rebuild(std::move(slot), index, status, ++faults_in_a_row);
+      Rebuild(&state, status);
+    }
+    if (state.stuck && state.slot != nullptr) {
+      state.stuck = false;
+      Count(+1, 0);
     }
   }
-  LoseSlot();
+  if (!state.stuck) Count(-1, 0);
 }
 
-std::unique_ptr<EncoderSlot> DevicePool::Rebuild(std::unique_ptr<EncoderSlot> broken, int index,
-                                                 const absl::Status& fault, int faults_in_a_row) {
-  broken.reset();  // its memory first
-  Log(absl::StrCat("slot ", index, " failed: ", fault.ToString()));
-  if (faults_in_a_row >= kMaxFaultsInARow) {
-    Log(absl::StrCat("slot ", index, " is given up after ", faults_in_a_row, " faults in a row"));
-    return nullptr;
+void DevicePool::Rebuild(SlotState* state, const absl::Status& fault) {
+  const std::string name = absl::StrCat("slot ", state->index);
+  Log(absl::StrCat(name, " failed: ", fault.ToString()));
+  Watchdog::Call call(context_.watchdog, [&] { OnStuck(state, "its making anew"); });
+  state->slot.reset();  // its memory first
+  if (++state->faults_in_a_row >= kMaxFaultsInARow) {
+    Log(absl::StrCat(name, " is given up after ", state->faults_in_a_row, " faults in a row"));
+    return;
   }
-  absl::StatusOr<std::unique_ptr<EncoderSlot>> fresh = backend_->CreateSlot();
-  if (!fresh.ok()) {
-    Log(absl::StrCat("slot ", index,
-                     " is lost: it cannot be rebuilt: ", fresh.status().ToString()));
-    return nullptr;
-  }
-  Log(absl::StrCat("slot ", index, " was rebuilt"));
-  return *std::move(fresh);
+  const absl::Status status = Caught([&] {
+    absl::StatusOr<std::unique_ptr<EncoderSlot>> fresh = backend_->CreateSlot();
+    if (fresh.ok()) state->slot = *std::move(fresh);
+    return fresh.status();
+  });
+  Log(status.ok() ? absl::StrCat(name, " was rebuilt")
+                  : absl::StrCat(name, " is lost: it cannot be rebuilt: ", status.ToString()));
 }
 
-void DevicePool::LoseSlot() {
+absl::Status DevicePool::StuckStatus() const {
+  return absl::InternalError(absl::StrCat("the device did not answer within ",
+                                          absl::FormatDuration(context_.watchdog->timeout())));
+}
+
+void DevicePool::OnStuck(SlotState* state, const std::string& what) {
+  Log(absl::StrCat("slot ", state->index, " is stuck: ", std::string(StuckStatus().message()), ": ",
+                   what));
+  if (!std::exchange(state->stuck, true)) Count(-1, 0);
+}
+
+void DevicePool::Count(int slots, int stuck_views) {
   std::vector<std::shared_ptr<ImageTask>> waiting;
+  bool lost_now;
   {
     MutexLock lock(mutex_);
-    if (live_slots_.fetch_sub(1, std::memory_order_relaxed) > 1) return;
-    lost_.store(true, std::memory_order_release);
-    context_.gauge->Add(-queue_.items(), -queue_.bytes());
-    waiting = queue_.Clear();
+    const int left = live_slots_.fetch_add(slots, std::memory_order_relaxed) + slots;
+    stuck_views_ += stuck_views;
+    lost_now = left == 0 || stuck_views_ > 0;
+    if (lost_now == lost()) return;
+    lost_.store(lost_now, std::memory_order_release);
+    if (lost_now) {
+      context_.gauge->Add(-queue_.items(), -queue_.bytes());
+      waiting = queue_.Clear();
+    }
   }
-  Log("no slot is left");
-  context_.events->OnLost(waiting);
+  Log(lost_now ? "does not work: what waits for it is handed back" : "works again");
+  if (lost_now) context_.events->OnLost(waiting);
 }
 
 void DevicePool::Stop() {

@@ -3,14 +3,23 @@
 // A slot whose Encode fails with anything but INVALID_ARGUMENT is destroyed and made anew; its batch
 // fails, nothing else does. A slot that cannot be made anew, or that fails batch after batch, is lost.
 // With its last slot the device is lost: what waits there is handed back, and nothing is accepted.
+//
+// A call into the backend that takes longer than the watchdog allows is stuck: its images fail, and its
+// slot does not count until the call has returned and the slot has been made anew. While every slot that
+// is left is stuck, or MakeViews is, the device is lost, too, but may come back.
+//
+// Values that are not finite fail their images. Then the slot is given a plain image: only if that comes
+// out so as well it is a fault of the device, for a client could make its own image come out so.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -21,8 +30,10 @@
 #include "server/engine/clock.h"
 #include "server/engine/engine.h"
 #include "server/engine/image_task.h"
+#include "server/engine/likely_time.h"
 #include "server/engine/mutex.h"
 #include "server/engine/queue_gauge.h"
+#include "server/engine/watchdog.h"
 
 namespace deepencoder {
 
@@ -52,25 +63,30 @@ struct PoolContext {
   EngineObserver* observer;
   QueueGauge* gauge;
   const Clock* clock;
-  std::function<void(const std::string&)> log;  // may be empty
+  Watchdog* watchdog;
+  std::function<void(const std::string&)> log;  // may be empty; thread-safe
 };
 
 // Thread-safe.
 class DevicePool {
  public:
   // Starts the slots' threads. `policy.buckets` is taken from the backend.
+  // Throws std::system_error if a thread is not to be had.
   DevicePool(DeviceSlots device, BatchPolicy policy, PoolContext context);
   ~DevicePool();  // Stop
 
   // Backend::MakeViews. Faults are noticed: a device that cannot make views would not be given batches
-  // to fail, so after some in a row its slots are rebuilt, or lost, as after a batch's.
-  absl::StatusOr<std::shared_ptr<const ViewSet>> MakeViews(const RgbImage& image,
-                                                           const ViewPlan& plan);
+  // to fail, so after some in a row its slots are rebuilt, or lost, as after a batch's. `on_stuck` hears,
+  // on another thread and before this returns, that the call is stuck.
+  absl::StatusOr<std::shared_ptr<const ViewSet>> MakeViews(
+      const RgbImage& image, const ViewPlan& plan,
+      const std::function<void(const absl::Status&)>& on_stuck);
 
   // False, and nothing is done, if the device is lost or stopped.
   bool Enqueue(const std::shared_ptr<ImageTask>& task);
 
-  // Ends the slots' threads after the batches they are at; what waits fails with UNAVAILABLE.
+  // Ends the slots' threads after the batches they are at; what waits fails with UNAVAILABLE. Waits for
+  // calls that are stuck.
   void Stop();
 
   bool lost() const { return lost_.load(std::memory_order_acquire); }
@@ -81,17 +97,43 @@ class DevicePool {
   double Load() const;
 
  private:
-  void RunSlot(std::unique_ptr<EncoderSlot> slot, int index);
+  // A slot and what its thread keeps of it.
+  struct SlotState {
+    std::unique_ptr<EncoderSlot> slot;
+    int index = 0;
+    int faults_in_a_row = 0;
+    int rebuilds_seen = 0;  // of rebuilds_ordered_
+    bool stuck = false;     // set by the watchdog during a call that it watches
+  };
+  struct Work {
+    std::vector<EncodeItem> items;
+    std::vector<const BatchItem*> sources;  // of the items
+  };
+
+  void RunSlot(SlotState state);
+  // The batch size that `count` views run as.
+  int BucketOf(int count) const;
   enum class Order : uint8_t { kRun, kRebuild, kStop };
   // What an idle slot is to do next; waits for it. kRun sets *batch, which may be empty but for what was
   // dropped. kRebuild follows a change of rebuilds_ordered_ since *rebuilds_seen.
   Order NextOrder(Batch* batch, int* rebuilds_seen);
   // Encodes what is still wanted of the batch.
-  absl::Status RunBatch(EncoderSlot* slot, const Batch& batch);
-  // After a fault; null if the slot is lost.
-  std::unique_ptr<EncoderSlot> Rebuild(std::unique_ptr<EncoderSlot> broken, int index,
-                                       const absl::Status& fault, int faults_in_a_row);
-  void LoseSlot();
+  absl::Status RunBatch(SlotState* state, const Batch& batch);
+  // What is still wanted of it now: a client may have left since the batch was made.
+  Work StillWanted(const Batch& batch, absl::Time now);
+  // The backend's Encode, watched; what it throws is a status.
+  absl::Status Encode(SlotState* state, int side, const Work& work, EncodeStats* stats);
+  void Fail(const Work& work, const absl::Status& why);
+  // Tells of the views that are encoded; true if some were not finite, which failed.
+  bool Finish(const Work& work, int side, absl::Time started, absl::Time ended);
+  // After a fault: makes state->slot anew, null if the slot is lost.
+  void Rebuild(SlotState* state, const absl::Status& fault);
+
+  // The watchdog's: `what` is stuck.
+  void OnStuck(SlotState* state, const std::string& what);
+  absl::Status StuckStatus() const;
+  // Changes the numbers of slots that work and of MakeViews calls that are stuck, and what follows.
+  void Count(int slots, int stuck_views);
   void Log(const std::string& line) const;
 
   // Faults of a slot, without a good batch between, after which it counts as lost although it can be
@@ -103,13 +145,15 @@ class DevicePool {
   const std::unique_ptr<Backend> backend_;
   const PoolContext context_;
   std::atomic<bool> lost_{false};
-  std::atomic<int> live_slots_;
+  std::atomic<int> live_slots_;  // those that work; changed under mutex_
   std::atomic<int64_t> load_{0};
 
   Mutex mutex_;
   CondVar changed_;
   BatchQueue queue_ ABSL_GUARDED_BY(mutex_);
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  std::map<std::pair<int, int>, LikelyTime> batch_times_ ABSL_GUARDED_BY(mutex_);  // side, bucket
+  int stuck_views_ ABSL_GUARDED_BY(mutex_) = 0;
   int view_faults_in_a_row_ ABSL_GUARDED_BY(mutex_) = 0;
   int rebuilds_ordered_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<std::thread> threads_;

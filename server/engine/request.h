@@ -35,6 +35,7 @@ struct Request {
   const EncodeDone done;
   const absl::Time arrival;
   Charge charge;
+  absl::Time begun;               // when it left the decode pool's queue
   int64_t bytes_to_decode = 0;    // of `charge` at admission; again while the image is decoded anew
   std::optional<ContentKey> key;  // set once hashed
   bool leads = false;             // others may wait for this one's result (ResultCache)

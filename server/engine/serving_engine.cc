@@ -5,6 +5,7 @@
 #include <new>
 #include <span>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <variant>
@@ -17,14 +18,14 @@ namespace deepencoder {
 namespace {
 
 absl::Status StatusOf(DropReason reason, Stage before) {
-  const std::string text = "before the step '" + std::string(Name(before)) + "'";
+  const std::string text = " before the end of the step '" + std::string(Name(before)) + "'";
   return reason == DropReason::kDeadline
-             ? absl::DeadlineExceededError("the deadline passed " + text)
-             : absl::CancelledError("the call was cancelled " + text);
+             ? absl::DeadlineExceededError("the deadline passed, or would pass," + text)
+             : absl::CancelledError("the call was cancelled" + text);
 }
 
 absl::Status NoDevice() {
-  return absl::UnavailableError("every device of this server has failed; it must be restarted");
+  return absl::UnavailableError("every device of this server has failed or is stuck");
 }
 
 absl::Status Stopping() { return absl::UnavailableError("the server is shutting down"); }
@@ -56,10 +57,18 @@ absl::Status CheckOptions(const EngineOptions& options) {
     return absl::InvalidArgumentError(
         "the batch delay and patience must not be negative, nor the padding outside [0, 1]");
   }
+  if (options.device_timeout <= absl::ZeroDuration()) {
+    return absl::InvalidArgumentError("the timeout of the devices must be positive");
+  }
   if (options.decode_threads < 0) {
     return absl::InvalidArgumentError("the number of decode threads must not be negative");
   }
   return absl::OkStatus();
+}
+
+absl::Status NoThreads(const std::system_error& error) {
+  return absl::ResourceExhaustedError(
+      absl::StrCat("cannot start the engine's threads: ", error.what()));
 }
 
 int DecodeThreads(const EngineOptions& options) {
@@ -102,12 +111,16 @@ absl::StatusOr<std::unique_ptr<ServingEngine>> ServingEngine::Create(
     EngineObserver* observer, const Clock* clock) {
   if (absl::Status status = CheckOptions(options); !status.ok()) return status;
   if (absl::Status status = CheckDevices(devices, special); !status.ok()) return status;
-  std::unique_ptr<ServingEngine> engine(new ServingEngine(std::move(options), observer, clock));
-  MutexLock swap(engine->swap_);
-  std::shared_ptr<BackendSet> set = engine->MakeSet(std::move(devices), std::move(special));
-  MutexLock current(engine->current_mutex_);
-  engine->current_ = std::move(set);
-  return engine;
+  try {
+    std::unique_ptr<ServingEngine> engine(new ServingEngine(std::move(options), observer, clock));
+    MutexLock swap(engine->swap_);
+    std::shared_ptr<BackendSet> set = engine->MakeSet(std::move(devices), std::move(special));
+    MutexLock current(engine->current_mutex_);
+    engine->current_ = std::move(set);
+    return engine;
+  } catch (const std::system_error& error) {
+    return NoThreads(error);
+  }
 }
 
 ServingEngine::ServingEngine(EngineOptions options, EngineObserver* observer, const Clock* clock)
@@ -119,6 +132,7 @@ ServingEngine::ServingEngine(EngineOptions options, EngineObserver* observer, co
       cache_(options_.cache_bytes > 0
                  ? std::make_unique<ResultCache>(options_.cache_bytes, observer)
                  : nullptr),
+      watchdog_(options_.device_timeout, clock),
       replies_(std::make_unique<ReplyThread>()),
       decode_pool_(std::make_unique<DecodePool>(
           DecodeThreads(options_), observer,
@@ -150,6 +164,7 @@ std::shared_ptr<BackendSet> ServingEngine::MakeSet(std::vector<DeviceSlots> devi
                                .observer = observer_,
                                .gauge = &gauge_,
                                .clock = clock_,
+                               .watchdog = &watchdog_,
                                .log = options_.log};
   return RetiredSets::Share(std::make_unique<BackendSet>(std::move(devices), std::move(special),
                                                          ++generations_, options_.batch, context),
@@ -167,7 +182,12 @@ absl::Status ServingEngine::SwapBackends(std::vector<DeviceSlots> devices, Speci
                                          const std::function<void()>& on_switch) {
   if (absl::Status status = CheckDevices(devices, special); !status.ok()) return status;
   MutexLock swap(swap_);
-  std::shared_ptr<BackendSet> set = MakeSet(std::move(devices), std::move(special));
+  std::shared_ptr<BackendSet> set;
+  try {
+    set = MakeSet(std::move(devices), std::move(special));
+  } catch (const std::system_error& error) {
+    return NoThreads(error);
+  }
   {
     MutexLock lock(current_mutex_);
     current_.swap(set);
@@ -249,7 +269,7 @@ void ServingEngine::Submit(const std::shared_ptr<Request>& request) {
 // ---------------------------------------------------------------- step 2: decode pool
 
 void ServingEngine::Prepare(const std::shared_ptr<Request>& request) {
-  if (DropIfGone(request, Stage::kDecode)) return;
+  if (DropIfGone(request, Stage::kDecode) || DropIfLate(request)) return;
   const std::shared_ptr<BackendSet> backends = this->backends();
   absl::Status status;
   // Nothing of ours throws, but allocation and OpenCV do, and a thread must not end by it.
@@ -314,13 +334,10 @@ absl::Status ServingEngine::DecodeAndQueue(const std::shared_ptr<Request>& reque
   if (!plan.ok()) return plan.status();
   const std::shared_ptr<Assignment> assignment = Assignment::Make(backends, *plan);
   if (assignment == nullptr) return NoDevice();
-  absl::StatusOr<std::shared_ptr<const ViewSet>> views =
-      assignment->pool().MakeViews(*image, *plan);
-  if (!views.ok()) {
-    return absl::IsResourceExhausted(views.status())
-               ? WithRetryAfter(views.status(), admission_.RetryDelay())
-               : views.status();
-  }
+  absl::StatusOr<std::shared_ptr<const ViewSet>> views = assignment->pool().MakeViews(
+      *image, *plan, [&](const absl::Status& stuck) { Fail(request, stuck); });
+  if (!views.ok()) return WithHint(views.status());
+  if (request->answered()) return absl::OkStatus();
   lap(Stage::kViews, &seconds.views);
 
   if (DropIfGone(request, Stage::kQueue)) return absl::OkStatus();
@@ -348,6 +365,11 @@ absl::Status ServingEngine::DecodeAndQueue(const std::shared_ptr<Request>& reque
   return absl::OkStatus();
 }
 
+absl::Status ServingEngine::WithHint(const absl::Status& status) const {
+  return absl::IsResourceExhausted(status) ? WithRetryAfter(status, admission_.RetryDelay())
+                                           : status;
+}
+
 void ServingEngine::Resubmit(const std::shared_ptr<Request>& request) {
   admission_.Resize(&request->charge, request->bytes_to_decode);
   Submit(request);
@@ -361,7 +383,7 @@ void ServingEngine::OnEncoded(const std::shared_ptr<ImageTask>& task) {
 }
 
 void ServingEngine::OnFailed(const std::shared_ptr<ImageTask>& task, const absl::Status& why) {
-  Fail(task->request(), why);
+  Fail(task->request(), WithHint(why));
 }
 
 void ServingEngine::OnGone(const std::shared_ptr<ImageTask>& task, DropReason reason) {
@@ -380,6 +402,18 @@ bool ServingEngine::DropIfGone(const std::shared_ptr<Request>& request, Stage be
   const auto gone = request->Gone(clock_->Now());
   if (gone) Drop(request, *gone, before);
   return gone.has_value();
+}
+
+bool ServingEngine::DropIfLate(const std::shared_ptr<Request>& request) {
+  request->begun = clock_->Now();
+  absl::Duration needed;
+  {
+    MutexLock lock(times_mutex_);
+    needed = times_[request->job.mode].Get();
+  }
+  if (request->job.deadline >= request->begun + needed || !decode_pool_->HasWaiting()) return false;
+  Drop(request, DropReason::kDeadline, Stage::kDecode);
+  return true;
 }
 
 void ServingEngine::Drop(const std::shared_ptr<Request>& request, DropReason reason, Stage before) {
@@ -405,7 +439,12 @@ void ServingEngine::Share(const std::shared_ptr<Request>& request, const EncodeR
 
 void ServingEngine::Succeed(const ImageTask& task) {
   const Request& request = *task.request();
-  const EncodeResult result = task.Result(clock_->Now());
+  const absl::Time now = clock_->Now();
+  const EncodeResult result = task.Result(now);
+  {
+    MutexLock lock(times_mutex_);
+    times_[request.job.mode].Add(SecondsBetween(request.begun, now));
+  }
   observer_->OnStage(Stage::kQueue, result.mode, result.seconds.queue);
   observer_->OnStage(Stage::kCompute, result.mode, result.seconds.compute);
   Reply(request, result);

@@ -12,7 +12,8 @@
 //      encodes straight into the reply buffers. The last view makes the image done.
 //   4. The ReplyThread: the result goes to the cache, its followers and the client.
 // Deadline and cancellation are looked at on entry, before decoding, before rendering views, before
-// queueing, when a batch is made, and right before its launch. Whoever ends a request claims it
+// queueing, when a batch is made, and right before its launch. When there is more to do than can be done,
+// what is likely to be late is not begun (DropIfLate, BatchQueue). Whoever ends a request claims it
 // (Request::ClaimAnswer), so `done` is called once; it is never called with a lock held.
 //
 // Locks. Each class has one mutex of its own, and none calls into another that locks while it holds it,
@@ -24,6 +25,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -39,9 +41,11 @@
 #include "server/engine/decode_pool.h"
 #include "server/engine/engine.h"
 #include "server/engine/image_task.h"
+#include "server/engine/likely_time.h"
 #include "server/engine/queue_gauge.h"
 #include "server/engine/reply_thread.h"
 #include "server/engine/result_cache.h"
+#include "server/engine/watchdog.h"
 
 namespace deepencoder {
 
@@ -51,6 +55,8 @@ struct EngineOptions {
   AdmissionLimits limits;
   BatchPolicy batch;       // its buckets come from each backend
   size_t cache_bytes = 0;  // 0: no result cache and no single flight
+  // How long a call into a backend may take before its images fail; infinite: as long as it takes.
+  absl::Duration device_timeout = absl::InfiniteDuration();
   std::function<void(const std::string&)>
       log;  // one line about a device; may be empty. Thread-safe
 };
@@ -59,13 +65,14 @@ class ServingEngine final : public Engine, private PoolEvents {
  public:
   // `devices` as BuildPool makes them. `observer` and `clock` must outlive the engine.
   // Errors: INVALID_ARGUMENT (no device or a device without slots, rows of a wrong length, an option out
-  // of range).
+  // of range), RESOURCE_EXHAUSTED (no threads).
   static absl::StatusOr<std::unique_ptr<ServingEngine>> Create(EngineOptions options,
                                                                std::vector<DeviceSlots> devices,
                                                                SpecialRows special,
                                                                EngineObserver* observer,
                                                                const Clock* clock);
-  // Fails what is still in flight with UNAVAILABLE. No Encode may be running or come.
+  // Fails what is still in flight with UNAVAILABLE. No Encode may be running or come. Waits for calls into
+  // backends, also for those that are stuck.
   ~ServingEngine() override;
 
   void Encode(EncodeJob job, EncodeDone done) override;
@@ -98,6 +105,8 @@ class ServingEngine final : public Engine, private PoolEvents {
   absl::Status DecodeAndQueue(const std::shared_ptr<Request>& request,
                               const std::shared_ptr<BackendSet>& backends);
   absl::StatusOr<RgbImage> Decode(const EncodeJob& job) const;
+  // A device that is short of memory now may have some later.
+  absl::Status WithHint(const absl::Status& status) const;
   // Its device was lost before it was encoded: from the start, on another.
   void Resubmit(const std::shared_ptr<Request>& request);
 
@@ -114,6 +123,9 @@ class ServingEngine final : public Engine, private PoolEvents {
   void Share(const std::shared_ptr<Request>& request, const EncodeResult& result);  // of another
   // Drop if nobody waits for it; true then.
   bool DropIfGone(const std::shared_ptr<Request>& request, Stage before);
+  // Drop if it is likely to be late while others wait that may not be: a decode in vain would make the next
+  // ones late, too.
+  bool DropIfLate(const std::shared_ptr<Request>& request);
 
   // On the reply thread, the answer being claimed. A leader's followers get theirs.
   void Succeed(const ImageTask& task);
@@ -130,7 +142,12 @@ class ServingEngine final : public Engine, private PoolEvents {
   Admission admission_;
   QueueGauge gauge_;
   std::unique_ptr<ResultCache> cache_;  // null if off
+  Watchdog watchdog_;
   std::atomic<bool> stopping_{false};
+
+  Mutex times_mutex_;
+  std::map<Mode, LikelyTime> times_
+      ABSL_GUARDED_BY(times_mutex_);  // from Request::begun to the answer
 
   Mutex swap_;  // one SwapBackends at a time
   uint64_t generations_ ABSL_GUARDED_BY(swap_) = 0;

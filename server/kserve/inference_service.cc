@@ -1,6 +1,5 @@
 #include "server/kserve/inference_service.h"
 
-#include <grpcpp/impl/codegen/proto_utils.h>
 
 #include <algorithm>
 #include <atomic>
@@ -11,10 +10,11 @@
 #include "absl/status/status.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "server/engine/clock.h"
 #include "server/kserve/describe.h"
 #include "server/kserve/infer_request.h"
 #include "server/kserve/infer_response.h"
+#include "server/rpc/message_buffer.h"
 #include "server/rpc/request_id.h"
 #include "server/rpc/status.h"
 
@@ -23,13 +23,9 @@ namespace {
 
 absl::StatusOr<std::shared_ptr<const inference::ModelInferRequest>> Parse(
     const grpc::ByteBuffer& buffer) {
-  grpc::ByteBuffer reader = buffer;  // shares the slices; parsing consumes the copy
   auto message = std::make_shared<inference::ModelInferRequest>();
-  const grpc::Status status =
-      grpc::SerializationTraits<inference::ModelInferRequest>::Deserialize(&reader, message.get());
-  if (status.ok()) return message;
-  return absl::InvalidArgumentError(
-      "the message is not an inference.ModelInferRequest: its bytes do not parse");
+  if (absl::Status status = ParseMessage(buffer, message.get()); !status.ok()) return status;
+  return message;
 }
 
 // With the image's number before the text; a retry hint stays.
@@ -71,7 +67,7 @@ class InferCall final : public grpc::ServerUnaryReactor {
   // Ends the call before any image was given to the engine.
   void Refuse(const absl::Status& status) {
     LogAnswer(*rpc_->logger, Method::kModelInfer, request_id_, request_.options.image.id(), status,
-              absl::Now() - arrived_);
+              SteadyNow() - arrived_);
     Answer(status);
   }
 
@@ -108,7 +104,7 @@ class InferCall final : public grpc::ServerUnaryReactor {
   // Each image's place in results_ is written by its answer alone, and read after the last answer.
   void OnResult(size_t index, absl::StatusOr<EncodeResult> result) {
     LogAnswer(*rpc_->logger, Method::kModelInfer, request_id_, request_.options.image.id(), result,
-              absl::Now() - arrived_);
+              SteadyNow() - arrived_);
     if (result.ok()) {
       results_[index] = *std::move(result);
     } else if (!failed_.exchange(true)) {
@@ -127,7 +123,7 @@ class InferCall final : public grpc::ServerUnaryReactor {
   }
 
   void Answer(const absl::Status& status) {
-    rpc_->observer->OnAnswered(Method::kModelInfer, absl::ToDoubleSeconds(absl::Now() - arrived_));
+    rpc_->observer->OnAnswered(Method::kModelInfer, absl::ToDoubleSeconds(SteadyNow() - arrived_));
     code_ = static_cast<grpc::StatusCode>(status.code());
     Finish(ToGrpcStatus(status));
   }
@@ -145,7 +141,7 @@ class InferCall final : public grpc::ServerUnaryReactor {
   const RpcContext* const rpc_;
   grpc::ByteBuffer* const response_;
   const std::string request_id_;
-  const absl::Time arrived_ = absl::Now();
+  const absl::Time arrived_ = SteadyNow();
   const std::shared_ptr<CancelFlag> cancel_ = std::make_shared<CancelFlag>();
   std::shared_ptr<const Serving> serving_;  // its engine outlives the jobs
   std::string model_;
@@ -258,14 +254,14 @@ InferenceService::ModelStreamInfer(grpc::CallbackServerContext* /*context*/) {
 
 grpc::ServerUnaryReactor* InferenceService::Describe(grpc::CallbackServerContext* context,
                                                      Method method, const Fill& fill) {
-  const absl::Time arrived = absl::Now();
+  const absl::Time arrived = SteadyNow();
   rpc_.observer->OnCallStarted(method);
   TakeRequestId(*context);
   const auto serving = admit_();
   const absl::Status status = serving.ok() ? fill(**serving) : serving.status();
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   reactor->Finish(ToGrpcStatus(status));
-  rpc_.observer->OnAnswered(method, absl::ToDoubleSeconds(absl::Now() - arrived));
+  rpc_.observer->OnAnswered(method, absl::ToDoubleSeconds(SteadyNow() - arrived));
   rpc_.observer->OnCallEnded(method, static_cast<grpc::StatusCode>(status.code()));
   return reactor;
 }

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <utility>
 
+#include "server/engine/clock.h"
 #include "server/rpc/status.h"
 
 namespace deepencoder {
@@ -22,8 +23,9 @@ absl::StatusOr<EncodeJob> MakeJob(const std::shared_ptr<const v1::EncodeImageReq
 
 absl::Time DeadlineOf(const grpc::ServerContextBase& context) {
   const std::chrono::system_clock::time_point deadline = context.deadline();
-  return deadline == std::chrono::system_clock::time_point::max() ? absl::InfiniteFuture()
-                                                                  : absl::FromChrono(deadline);
+  return deadline == std::chrono::system_clock::time_point::max()
+             ? absl::InfiniteFuture()
+             : ToSteady(absl::FromChrono(deadline));
 }
 
 void LogAnswer(const Logger& logger, Method method, const std::string& request_id,

@@ -37,7 +37,7 @@ absl::StatusOr<EncodeJob> MakeJob(const std::shared_ptr<const v1::EncodeImageReq
                                   const RequestRules& rules, std::string request_id,
                                   absl::Time deadline, std::shared_ptr<CancelFlag> cancel);
 
-// InfiniteFuture if the client set none.
+// As a time of the engine's clock (SteadyNow); InfiniteFuture if the client set none.
 absl::Time DeadlineOf(const grpc::ServerContextBase& context);
 
 // One line for an image that was answered or refused: faults of ours as errors, the rest for debugging.

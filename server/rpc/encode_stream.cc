@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "server/engine/clock.h"
 #include "server/rpc/message_buffer.h"
 #include "server/rpc/request_id.h"
 #include "server/rpc/status.h"
@@ -67,7 +67,7 @@ EncodeStream::Steps EncodeStream::NextSteps() {
     finished_ = true;
     steps.finish = true;
     if (broken_) {
-      steps.status = absl::Now() >= deadline_
+      steps.status = SteadyNow() >= deadline_
                          ? grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "deadline passed")
                          : grpc::Status(grpc::StatusCode::CANCELLED, "the client is gone");
     } else if (!no_more_reads_) {
@@ -104,7 +104,7 @@ void EncodeStream::OnReadDone(bool ok) {
 }
 
 void EncodeStream::HandleRequest(const grpc::ByteBuffer& message) {
-  const absl::Time arrived = absl::Now();
+  const absl::Time arrived = SteadyNow();
   absl::StatusOr<v1::EncodeImageRequest> parsed = ParseRequest(message);
   if (!parsed.ok()) return Answer("", arrived, parsed.status());
   auto request = std::make_shared<const v1::EncodeImageRequest>(*std::move(parsed));
@@ -119,7 +119,7 @@ void EncodeStream::HandleRequest(const grpc::ByteBuffer& message) {
 
 void EncodeStream::Answer(const std::string& image_id, absl::Time arrived,
                           const absl::StatusOr<EncodeResult>& result) {
-  const absl::Duration elapsed = absl::Now() - arrived;
+  const absl::Duration elapsed = SteadyNow() - arrived;
   rpc_->observer->OnAnswered(Method::kEncodeImages, absl::ToDoubleSeconds(elapsed));
   rpc_->observer->OnStreamImage(static_cast<grpc::StatusCode>(result.status().code()));
   LogAnswer(*rpc_->logger, Method::kEncodeImages, request_id_, image_id, result, elapsed);

@@ -5,12 +5,19 @@
 #include <grpcpp/impl/codegen/proto_utils.h>
 
 #include <memory>
+#include <new>
 #include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/engine/retry_hint.h"
 
 namespace deepencoder {
 namespace {
 
 using DataOwner = std::shared_ptr<const std::byte[]>;
+
+// What memory is short for is other requests, and they are answered within this or so.
+constexpr absl::Duration kNoMemoryRetry = absl::Seconds(1);
 
 void ReleaseOwner(void* owner) { delete static_cast<DataOwner*>(owner); }
 
@@ -31,15 +38,26 @@ std::string BytesFieldPrefix(int number, size_t size) {
   return {prefix, end};
 }
 
-absl::StatusOr<v1::EncodeImageRequest> ParseRequest(const grpc::ByteBuffer& buffer) {
-  grpc::ByteBuffer reader = buffer;  // shares the slices; parsing consumes the copy
-  v1::EncodeImageRequest request;
-  const grpc::Status status =
-      grpc::SerializationTraits<v1::EncodeImageRequest>::Deserialize(&reader, &request);
-  if (!status.ok()) {
-    return absl::InvalidArgumentError(
-        "the message is not a deepencoder.v1.EncodeImageRequest: its bytes do not parse");
+absl::Status ParseMessage(const grpc::ByteBuffer& buffer, google::protobuf::MessageLite* message) {
+  try {
+    grpc::ByteBuffer reader = buffer;  // shares the slices; parsing consumes the copy
+    const grpc::Status status =
+        grpc::GenericDeserialize<grpc::ProtoBufferReader, google::protobuf::MessageLite>(&reader,
+                                                                                         message);
+    if (status.ok()) return absl::OkStatus();
+  } catch (const std::bad_alloc&) {
+    return WithRetryAfter(
+        absl::ResourceExhaustedError(absl::StrCat("no memory for a message of ", buffer.Length(),
+                                                  " bytes now; retry later")),
+        kNoMemoryRetry);
   }
+  return absl::InvalidArgumentError(
+      absl::StrCat("the message is no ", message->GetTypeName(), ": its bytes do not parse"));
+}
+
+absl::StatusOr<v1::EncodeImageRequest> ParseRequest(const grpc::ByteBuffer& buffer) {
+  v1::EncodeImageRequest request;
+  if (absl::Status status = ParseMessage(buffer, &request); !status.ok()) return status;
   return request;
 }
 

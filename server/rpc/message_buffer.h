@@ -1,19 +1,25 @@
 // Messages <-> gRPC buffers, without copying what is large.
 #pragma once
 
+#include <google/protobuf/message_lite.h>
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/slice.h>
 
 #include <string>
 #include <string_view>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "deepencoder/v1/vision_encoder.pb.h"
 #include "server/engine/engine.h"
 
 namespace deepencoder {
 
-// Errors: INVALID_ARGUMENT if the bytes are no EncodeImageRequest.
+// Errors: INVALID_ARGUMENT if the bytes are no such message; RESOURCE_EXHAUSTED, with a retry hint, if there
+// is no memory for them now: a large image must not end the server.
+absl::Status ParseMessage(const grpc::ByteBuffer& buffer, google::protobuf::MessageLite* message);
+
+// Errors: as ParseMessage.
 absl::StatusOr<v1::EncodeImageRequest> ParseRequest(const grpc::ByteBuffer& buffer);
 
 // A slice that keeps the result's data alive. gRPC never writes to the bytes of a slice it sends.

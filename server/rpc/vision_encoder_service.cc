@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/time/clock.h"
+#include "server/engine/clock.h"
 #include "server/rpc/message_buffer.h"
 #include "server/rpc/request_id.h"
 #include "server/rpc/status.h"
@@ -40,7 +40,7 @@ class EncodeCall final : public grpc::ServerUnaryReactor {
   }
 
   void Answer(const absl::StatusOr<EncodeResult>& result) {
-    const absl::Duration elapsed = absl::Now() - arrived_;
+    const absl::Duration elapsed = SteadyNow() - arrived_;
     rpc_->observer->OnAnswered(Method::kEncodeImage, absl::ToDoubleSeconds(elapsed));
     LogAnswer(*rpc_->logger, Method::kEncodeImage, request_id_, image_id_, result, elapsed);
     code_ = static_cast<grpc::StatusCode>(result.status().code());
@@ -59,7 +59,7 @@ class EncodeCall final : public grpc::ServerUnaryReactor {
   std::shared_ptr<const Serving> serving_;  // its engine outlives the job
   grpc::ByteBuffer* const response_;
   const std::string request_id_;
-  const absl::Time arrived_ = absl::Now();
+  const absl::Time arrived_ = SteadyNow();
   const std::shared_ptr<CancelFlag> cancel_ = std::make_shared<CancelFlag>();
   std::string image_id_;
   grpc::StatusCode code_ = grpc::StatusCode::OK;  // written before Finish, read after it
@@ -151,14 +151,14 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* VisionEncoderServic
 grpc::ServerUnaryReactor* VisionEncoderService::GetModelInfo(
     grpc::CallbackServerContext* context, const v1::GetModelInfoRequest* /*request*/,
     v1::ModelInfo* response) {
-  const absl::Time arrived = absl::Now();
+  const absl::Time arrived = SteadyNow();
   rpc_.observer->OnCallStarted(Method::kGetModelInfo);
   TakeRequestId(*context);
   const auto serving = Admit();
   if (serving.ok()) *response = (*serving)->info;
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   reactor->Finish(ToGrpcStatus(serving.status()));
-  rpc_.observer->OnAnswered(Method::kGetModelInfo, absl::ToDoubleSeconds(absl::Now() - arrived));
+  rpc_.observer->OnAnswered(Method::kGetModelInfo, absl::ToDoubleSeconds(SteadyNow() - arrived));
   rpc_.observer->OnCallEnded(Method::kGetModelInfo,
                              static_cast<grpc::StatusCode>(serving.status().code()));
   return reactor;

@@ -43,7 +43,8 @@ const std::string& MiniCheckpoint() {
   return folder;
 }
 
-RunningServer::RunningServer(const std::string& name, const std::vector<std::string>& flags) {
+RunningServer::RunningServer(const std::string& name, const std::vector<std::string>& flags,
+                             const std::string& program) {
   const std::string ready = WorkFolder() + "/" + name + ".ready";
   std::vector<std::string> args = {
       "--model=" + MiniCheckpoint(),
@@ -54,7 +55,7 @@ RunningServer::RunningServer(const std::string& name, const std::vector<std::str
       "--compute-dtype=fp32"};
   args.insert(args.end(), flags.begin(), flags.end());
   std::filesystem::remove(ready);  // of a server of that name before
-  process_ = std::make_unique<Process>(DEEPENCODER_SERVER_PROGRAM, args, WorkFolder() + "/" + name);
+  process_ = std::make_unique<Process>(program, args, WorkFolder() + "/" + name);
   while (process_->running() && !std::filesystem::exists(ready)) {
     absl::SleepFor(absl::Milliseconds(5));
   }

@@ -23,7 +23,8 @@ class RunningServer {
  public:
   // Serves on a free port and a unix socket; `flags` come behind the usual ones. Waits until it is ready,
   // or has ended.
-  RunningServer(const std::string& name, const std::vector<std::string>& flags);
+  RunningServer(const std::string& name, const std::vector<std::string>& flags,
+                const std::string& program = DEEPENCODER_SERVER_PROGRAM);
 
   Process& process() { return *process_; }
   bool ready() const { return !addresses_.empty(); }

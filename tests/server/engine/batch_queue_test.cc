@@ -205,5 +205,56 @@ TEST(BatchQueueTest, ClearGivesEachTaskOnce) {
   EXPECT_THAT(queue.Take(kStart).items, IsEmpty());
 }
 
+absl::Duration TenMs(int /*side*/, int /*count*/) { return 10 * kMs; }
+
+TEST(BatchQueueTest, WhatWouldBeLateGivesWayToWhatWouldNot) {
+  BatchQueue queue(Policy({1, 2}));
+  const auto late = MakeTask({512}, kStart + 9 * kMs),
+             also_late = MakeTask({512}, kStart + 8 * kMs);
+  const auto in_time = MakeTask({512}, kStart + 10 * kMs), unbounded = MakeTask({512});
+  for (const auto& task : {late, also_late, in_time, unbounded}) queue.Add(task, kStart);
+  const Batch batch = queue.Take(kStart, TenMs);
+  EXPECT_THAT(TasksOf(batch), ElementsAre(in_time, unbounded));
+  ASSERT_THAT(batch.dropped, SizeIs(2));
+  EXPECT_EQ(batch.dropped[0].task, also_late);
+  EXPECT_EQ(batch.dropped[1].task, late);
+  EXPECT_EQ(batch.dropped[0].reason, DropReason::kDeadline);
+  EXPECT_EQ(queue.items(), 0);
+  EXPECT_EQ(queue.bytes(), 0);
+}
+
+// The time that a batch takes is a guess, and an idle slot has nothing better to do.
+TEST(BatchQueueTest, WithRoomForAllThoseThatMayBeLateAreTried) {
+  BatchQueue queue(Policy({1, 2}));
+  const auto late = MakeTask({512}, kStart + 9 * kMs), unbounded = MakeTask({512});
+  for (const auto& task : {late, unbounded}) queue.Add(task, kStart);
+  const Batch batch = queue.Take(kStart, TenMs);
+  EXPECT_THAT(TasksOf(batch), ElementsAre(late, unbounded));
+  EXPECT_THAT(batch.dropped, IsEmpty());
+}
+
+TEST(BatchQueueTest, NoMoreAreDroppedThanOthersMakeUpFor) {
+  BatchQueue queue(Policy({1, 2, 4}));
+  std::vector<std::shared_ptr<ImageTask>> late;
+  for (int i = 0; i < 5; ++i) {
+    late.push_back(MakeTask({512}, kStart + (5 + i) * kMs));
+    queue.Add(late.back(), kStart);
+  }
+  queue.Add(MakeTask({512}), kStart);
+  const Batch batch = queue.Take(kStart, TenMs);
+  EXPECT_THAT(batch.items, SizeIs(4));
+  EXPECT_THAT(batch.dropped, SizeIs(2));
+  EXPECT_EQ(queue.items(), 0);
+}
+
+TEST(BatchQueueTest, ABatchInWhichNobodyWouldBeInTimeIsMadeSmaller) {
+  BatchQueue queue(Policy({1, 2, 4}));
+  for (int i = 0; i < 4; ++i) queue.Add(MakeTask({512}, kStart + 25 * kMs), kStart);
+  const auto ten_ms_each = [](int /*side*/, int count) { return count * 10 * kMs; };
+  EXPECT_THAT(queue.Take(kStart, ten_ms_each).items, SizeIs(2));
+  EXPECT_THAT(queue.Take(kStart + 20 * kMs, ten_ms_each).items, SizeIs(1));
+  EXPECT_EQ(queue.items(), 1);
+}
+
 }  // namespace
 }  // namespace deepencoder

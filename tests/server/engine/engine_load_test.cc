@@ -120,19 +120,19 @@ class EngineLoadTest : public EngineTest {
     EXPECT_EQ(observer_.busy_decoders, 0);
   }
 
-  void StartOnWallClock(EngineOptions options, int devices, int slots) {
+  void StartOnSteadyClock(EngineOptions options, int devices, int slots) {
     std::vector<DeviceSlots> made;
     for (int i = 0; i < devices; ++i) {
       devices_.push_back(std::make_shared<FakeDevice>());
       made.push_back(MakeFakeSlots(devices_.back(), slots, i, {1, 2, 4, 8, 16, 32}));
     }
     auto engine = ServingEngine::Create(std::move(options), std::move(made), FakeSpecialRows(),
-                                        &observer_, &wall_clock_);
+                                        &observer_, &steady_clock_);
     ASSERT_TRUE(engine.ok());
     engine_ = *std::move(engine);
   }
 
-  WallClock wall_clock_;
+  SteadyClock steady_clock_;
   Outcomes outcomes_;
 };
 
@@ -143,7 +143,7 @@ TEST_F(EngineLoadTest, EachOfABurstGetsOneAnswer) {
   options.decode_threads = 4;
   options.limits.images = 2000;
   options.limits.views = 100'000;
-  StartOnWallClock(options, 2, 2);
+  StartOnSteadyClock(options, 2, 2);
   Burst(Distinct);
   ExpectSums(kClients * kRequestsEach);
   EXPECT_EQ(outcomes_.full, 0);
@@ -155,7 +155,7 @@ TEST_F(EngineLoadTest, BoundsHoldInABurst) {
   options.decode_threads = 2;
   options.limits.images = 40;
   options.limits.bytes = int64_t{100} << 20;
-  StartOnWallClock(options, 1, 1);
+  StartOnSteadyClock(options, 1, 1);
   Burst(Distinct);
   ExpectSums(kClients * kRequestsEach);
   EXPECT_GT(outcomes_.full, 0);
@@ -168,7 +168,7 @@ TEST_F(EngineLoadTest, FaultsFailBatchesAndNothingElse) {
   options.decode_threads = 2;
   options.limits.images = 2000;
   options.limits.views = 100'000;
-  StartOnWallClock(options, 2, 2);
+  StartOnSteadyClock(options, 2, 2);
   std::atomic<bool> done{false};
   std::thread saboteur([&] {
     while (!done) {
@@ -191,7 +191,7 @@ TEST_F(EngineLoadTest, HitsMissesAndFlightsMix) {
   options.limits.images = 2000;
   options.limits.views = 100'000;
   options.cache_bytes = size_t{2} << 20;  // a dozen results: others are forgotten
-  StartOnWallClock(options, 1, 2);
+  StartOnSteadyClock(options, 1, 2);
   Burst([](int client, int request) { return (client * 7 + request) % 40; });
   ExpectSums(kClients * kRequestsEach);
   EXPECT_GT(observer_.hits, 0);
@@ -204,7 +204,7 @@ TEST_F(EngineLoadTest, WeightsAreSwappedUnderLoad) {
   options.limits.images = 2000;
   options.limits.views = 100'000;
   options.cache_bytes = size_t{8} << 20;
-  StartOnWallClock(options, 1, 2);
+  StartOnSteadyClock(options, 1, 2);
   std::vector<std::shared_ptr<FakeDevice>> fresh;
   std::atomic<bool> done{false};
   std::thread swapper([&] {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -43,6 +44,8 @@ class FakeSlot final : public EncoderSlot {
     }
     device_->NoteEncode(tags);
     device_->encode_gate.Pass();
+    if (std::find(tags.begin(), tags.end(), device_->held_tag) != tags.end()) device_->hold.Pass();
+    if (TakeOne(&device_->encode_throws)) throw std::bad_alloc();
     if (TakeOne(&device_->encode_faults)) return absl::InternalError("the device fell over");
     for (size_t i = 0; i < items.size(); ++i) Write(items[i], tags[i]);
     stats->bucket =
@@ -57,7 +60,11 @@ class FakeSlot final : public EncoderSlot {
     for (int line = 0; line < lines; ++line) {
       for (int column = 0; column < lines; ++column) {
         std::byte* row = item.rows + line * item.line_stride + column * row_bytes;
-        const uint16_t word = FakeWord(device_->salt, tag, item.view, line, column);
+        const bool nan = device_->all_nan || tag == device_->nan_tag;
+        const uint16_t word =
+            nan ? uint16_t{0xFFFF} : FakeWord(device_->salt, tag, item.view, line, column);
+        std::memset(row, 0, SizeOf(item.dtype));
+        std::memset(row + row_bytes - SizeOf(item.dtype), 0, SizeOf(item.dtype));
         std::memcpy(row, &word, 2);
         std::memcpy(row + row_bytes - 2, &word, 2);
       }
@@ -92,6 +99,7 @@ class FakeBackend final : public Backend {
   }
 
   absl::StatusOr<std::unique_ptr<EncoderSlot>> CreateSlot() override {
+    device_->create_gate.Pass();
     if (device_->create_fails) return absl::InternalError("the device is gone");
     ++device_->slots_made;
     return std::make_unique<FakeSlot>(device_, info_.batch_buckets);
@@ -234,7 +242,8 @@ SpecialRows FakeSpecialRows() {
 }
 
 uint16_t FakeWord(uint8_t salt, int tag, int view, int line, int column) {
-  return static_cast<uint16_t>(salt * 40503 + tag * 7919 + view * 977 + line * 83 + column + 1);
+  const int mixed = salt * 40503 + tag * 7919 + view * 977 + line * 83 + column + 1;
+  return static_cast<uint16_t>(mixed & 0xBFFF);  // finite as the upper half of any type
 }
 
 std::string CheckRows(const EncodeResult& result, uint8_t salt, int tag) {

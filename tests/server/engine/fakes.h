@@ -83,7 +83,12 @@ class Gate {
 // What a FakeBackend does, and has done; outlives it. The test holds it, the engine the backend.
 class FakeDevice {
  public:
-  Gate encode_gate, views_gate;
+  Gate encode_gate, views_gate, create_gate;
+  // A batch with an image of held_tag passes hold; one of nan_tag gets values that are not numbers.
+  Gate hold;
+  std::atomic<int> held_tag{-1}, nan_tag{-1};
+  std::atomic<bool> all_nan{false};   // whatever is encoded does
+  std::atomic<int> encode_throws{0};  // so many of the next Encode calls throw std::bad_alloc
   std::atomic<int> encode_faults{0};  // so many of the next Encode calls fail
   std::atomic<int> view_faults{0};    // and so many of MakeViews
   std::atomic<bool> create_fails{false};
