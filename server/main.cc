@@ -1,4 +1,6 @@
 // deepencoder-server: options, start, serve, drain.
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -8,19 +10,24 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "encoder/version/version.h"
 #include "server/kserve/inference_service.h"
 #include "server/metrics/device_metrics.h"
 #include "server/metrics/exposition.h"
+#include "server/metrics/gpu_monitor.h"
 #include "server/metrics/metrics.h"
 #include "server/metrics/process_metrics.h"
+#include "server/metrics/trace_metrics.h"
 #include "server/model_loader.h"
 #include "server/options.h"
 #include "server/rpc/grpc_server.h"
 #include "server/rpc/health_service.h"
 #include "server/rpc/vision_encoder_service.h"
 #include "server/stop_signals.h"
+#include "server/trace/otlp_exporter.h"
+#include "server/trace/tracer.h"
 #include "server/warm_up.h"
 
 namespace deepencoder {
@@ -48,13 +55,51 @@ absl::Status WriteReadyFile(const std::string& path, const std::vector<std::stri
   return absl::OkStatus();
 }
 
+std::vector<GpuAddress> GpusOf(const LoadedModel& model) {
+  std::vector<GpuAddress> gpus;
+  for (const std::weak_ptr<const Backend>& weak : model.backends) {
+    if (const std::shared_ptr<const Backend> backend = weak.lock()) {
+      gpus.push_back({backend->info().device, backend->info().pci_bus_id});
+    }
+  }
+  return gpus;
+}
+
+// Null without an endpoint.
+absl::StatusOr<std::unique_ptr<OtlpExporter>> StartExporter(const ServerOptions& options,
+                                                            const Logger* logger) {
+  if (options.otlp_endpoint.empty()) return nullptr;
+  char host[256] = {};
+  gethostname(host, sizeof(host) - 1);
+  auto exporter =
+      OtlpExporter::Start({.endpoint = options.otlp_endpoint,
+                           .resource = {{"service.name", options.otlp_service_name},
+                                        {"service.version", std::string(kBuildVersion)},
+                                        {"service.instance.id", absl::StrCat(host, ":", getpid())},
+                                        {"host.name", std::string(host)},
+                                        {"vcs.ref.head.revision", std::string(kBuildCommit)}},
+                           .version = kBuildVersion,
+                           .queue = static_cast<size_t>(options.otlp_queue)},
+                          logger);
+  if (exporter.ok()) return exporter;
+  return absl::Status(exporter.status().code(),
+                      "--otlp-endpoint: " + std::string(exporter.status().message()));
+}
+
 // The parts of a running server. Members are destroyed from the last to the first: listeners, then the
 // services behind them, then the engine, then what hears it.
 class Server {
  public:
-  Server(const ServerOptions& options, const Logger* logger)
+  // `exporter` may be null.
+  Server(const ServerOptions& options, const Logger* logger, std::unique_ptr<OtlpExporter> exporter)
       : options_(options),
         logger_(logger),
+        exporter_(std::move(exporter)),
+        tracer_(exporter_ == nullptr
+                    ? nullptr
+                    : std::make_unique<Tracer>(options.trace_ratio, exporter_.get())),
+        gpus_(std::make_shared<GpuMonitor>(GpuMonitorOptions{.period = options.gpu_metrics_period},
+                                           &clock_, logger)),
         service_(MakeRpcContext()),
         kserve_(MakeRpcContext(), [this] { return service_.Admit(); }),
         health_(ServiceNames()) {}
@@ -111,7 +156,8 @@ class Server {
             .max_image_pixels = options_.max_image_pixels,
             .stream_window = static_cast<int>(options_.stream_window),
             .observer = &metrics_,
-            .logger = logger_};
+            .logger = logger_,
+            .tracer = tracer_.get()};
   }
 
   std::vector<std::string> ServiceNames() const {
@@ -136,9 +182,9 @@ class Server {
       logger_->Info("listening", {{"for", "grpc"}, {"address", address}});
     }
     if (options_.metrics_listen.empty()) return absl::OkStatus();
-    auto exposition =
-        Exposition::Start(options_.metrics_listen,
-                          {metrics_.collectable(), std::make_shared<ProcessMetrics>(), memory_});
+    auto exposition = Exposition::Start(
+        options_.metrics_listen, {metrics_.collectable(), std::make_shared<ProcessMetrics>(),
+                                  memory_, gpus_, std::make_shared<TraceMetrics>(exporter_.get())});
     if (!exposition.ok()) {
       return {exposition.status().code(),
               "--metrics-listen: " + std::string(exposition.status().message())};
@@ -160,6 +206,7 @@ class Server {
   void Publish(const LoadedModel& model) {
     engine_ = model.engine;
     memory_->SetBackends(model.backends);
+    if (exposition_ != nullptr) gpus_->SetDevices(GpusOf(model));
     metrics_.SetBuildInfo(model.info.version(), model.info.commit(), model.info.device(),
                           std::string(Name(model.compute)));
     metrics_.StartCounting();
@@ -186,8 +233,11 @@ class Server {
   const ServerOptions& options_;
   const Logger* const logger_;
   const WallClock clock_;
+  const std::unique_ptr<OtlpExporter> exporter_;  // null: no traces
+  const std::unique_ptr<const Tracer> tracer_;    // null: no traces
   Metrics metrics_;
   const std::shared_ptr<BackendMemory> memory_ = std::make_shared<BackendMemory>();
+  const std::shared_ptr<GpuMonitor> gpus_;
   std::shared_ptr<Engine> engine_;
   VisionEncoderService service_;
   kserve::InferenceService kserve_;
@@ -201,7 +251,12 @@ int Run(const ServerOptions& options) {
   static auto* const logger = new Logger(options.log_level, options.log_format);
   static auto* const stop = new StopSignals(logger);
   logger->Info("deepencoder-server", {{"version", kBuildVersion}, {"commit", kBuildCommit}});
-  Server server(options, logger);
+  absl::StatusOr<std::unique_ptr<OtlpExporter>> exporter = StartExporter(options, logger);
+  if (!exporter.ok()) {
+    logger->Error("cannot start", {{"reason", std::string(exporter.status().message())}});
+    return EXIT_FAILURE;
+  }
+  Server server(options, logger, *std::move(exporter));
   if (absl::Status status = server.Start(); !status.ok()) {
     logger->Error("cannot start", {{"reason", std::string(status.message())}});
     return EXIT_FAILURE;
