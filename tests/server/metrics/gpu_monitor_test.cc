@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "server/engine/mutex.h"
+#include "server/metrics/metric_table.h"
 #include "tests/server/metrics/fake_nvml.h"
 #include "tests/server/metrics/samples.h"
 

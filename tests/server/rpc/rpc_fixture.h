@@ -21,7 +21,7 @@
 namespace deepencoder {
 
 inline RpcContext TestContext(Metrics* metrics, const Logger* logger, int stream_window,
-                              const Tracer* tracer) {
+                              const Tracer* tracer = nullptr) {
   RpcContext context;
   context.rules.modes = {Mode::kTiny, Mode::kSmall, Mode::kBase, Mode::kGundam};  // not large
   context.rules.max_tiles = 9;

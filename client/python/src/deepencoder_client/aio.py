@@ -155,7 +155,11 @@ class AsyncClient:
         return parse_reply(reply)
 
     async def _call(
-        self, method: Any, request: bytes, timeout: float | None, options: EncodeOptions | None = None
+        self,
+        method: Any,
+        request: bytes,
+        timeout: float | None,
+        options: EncodeOptions | None = None,
     ) -> bytes:
         """The reply, after retries."""
         attempts = Attempts(self._retry, timeout)

@@ -125,7 +125,11 @@ class Client:
         self.close()
 
     def _call(
-        self, method: Any, request: bytes, timeout: float | None, options: EncodeOptions | None = None
+        self,
+        method: Any,
+        request: bytes,
+        timeout: float | None,
+        options: EncodeOptions | None = None,
     ) -> bytes:
         """The reply, after retries."""
         attempts = Attempts(self._retry, timeout)
