@@ -30,8 +30,8 @@ namespace deepencoder {
 struct OtlpOptions {
   // host:port or http://host:port (no TLS), https://host:port (the system's certificates), unix:PATH.
   std::string endpoint;
-  std::vector<Span::Attribute> resource;            // of the process
-  std::string version;                              // of the program
+  std::vector<Span::Attribute> resource = {};       // of the process
+  std::string version = {};                         // of the program
   size_t queue = 4096;                              // spans that wait; more are let go
   size_t batch = 512;                               // most spans of a message
   absl::Duration delay = absl::Seconds(1);          // the longest a span waits for company
