@@ -96,7 +96,7 @@ class Picture:
 
     def lines(self, series, unit, x, y, width, height):
         values = [value for _, points in series for _, value in points]
-        low, high = min(0, *values), max(*values, 1e-9)
+        low, high = min(0, *values), max(*values, 0) or 1
         for share in (0, 0.5, 1):
             at = y + height * (1 - share)
             self.parts.append(f'<path d="M{x} {at:.0f}h{width}" stroke="#2c3235"/>')
