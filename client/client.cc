@@ -19,6 +19,7 @@ namespace deepencoder::client {
 namespace {
 
 constexpr char kRequestIdKey[] = "x-request-id";
+constexpr char kTraceparentKey[] = "traceparent";
 // How gRPC's text begins when it has refused a message before the server saw it.
 constexpr char kTooLarge[] = "Received message larger than max";
 
@@ -61,6 +62,7 @@ class EncodeOperation : public std::enable_shared_from_this<EncodeOperation> {
         attempts_(retry),
         request_(ToRequest(std::move(image), options)),
         request_id_(options.request_id),
+        traceparent_(options.traceparent),
         deadline_(absl::Now() + options.timeout),
         done_(std::move(done)),
         ended_(std::move(ended)) {}
@@ -69,6 +71,7 @@ class EncodeOperation : public std::enable_shared_from_this<EncodeOperation> {
     context_ = std::make_unique<grpc::ClientContext>();
     if (deadline_ != absl::InfiniteFuture()) context_->set_deadline(absl::ToChronoTime(deadline_));
     if (!request_id_.empty()) context_->AddMetadata(kRequestIdKey, request_id_);
+    if (!traceparent_.empty()) context_->AddMetadata(kTraceparentKey, traceparent_);
     response_.Clear();
     stub_->async()->EncodeImage(
         context_.get(), &request_, &response_,
@@ -100,6 +103,7 @@ class EncodeOperation : public std::enable_shared_from_this<EncodeOperation> {
   Attempts attempts_;
   const v1::EncodeImageRequest request_;
   const std::string request_id_;
+  const std::string traceparent_;
   const absl::Time deadline_;
   const Client::Done done_;
   const Ended ended_;

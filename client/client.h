@@ -57,6 +57,8 @@ struct EncodeOptions {
   // Encode: of the whole call, retries included. EncodeMany: the longest time without any reply.
   absl::Duration timeout = absl::Seconds(60);
   std::string request_id;  // in the server's logs; made by the server if empty
+  // The caller's span, as W3C Trace Context writes it, to put the server's spans beneath it; empty: none.
+  std::string traceparent;
 };
 
 // How the rows lie on the picture: local_rows (the tiles' mosaic), global_rows, one view separator.

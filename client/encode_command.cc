@@ -116,6 +116,8 @@ FlagSet EncodeFlags(EncodeArguments& args) {
                     &options.timeout);
   flags.AddDuration("connect-timeout", "For the connection. Default: 5s.", &args.connect_timeout);
   flags.AddText("request-id", "TEXT", "Names the call in the server's logs.", &options.request_id);
+  flags.AddText("traceparent", "TEXT", "The trace that the call belongs to (W3C Trace Context).",
+                &options.traceparent);
   flags.AddSwitch("json", "A JSON object for each image, one a line.", &args.json);
   flags.AddSwitch("quiet", "Print nothing but errors.", &args.quiet);
   flags.AddSwitch("help", "Print this.", &args.help);

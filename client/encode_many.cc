@@ -84,6 +84,7 @@ class ManyCall {
   grpc::Status RunStream() {
     grpc::ClientContext context;
     if (!options_.request_id.empty()) context.AddMetadata("x-request-id", options_.request_id);
+    if (!options_.traceparent.empty()) context.AddMetadata("traceparent", options_.traceparent);
     const std::unique_ptr<Stream> stream = stub_.EncodeImages(&context);
     {
       const std::lock_guard lock(mutex_);

@@ -85,8 +85,7 @@ Logger::Logger(LogLevel least, LogFormat format) : Logger(least, format, WriteTo
 Logger::Logger(LogLevel least, LogFormat format, Sink sink)
     : least_(least), format_(format), sink_(std::move(sink)) {}
 
-void Logger::Log(LogLevel level, std::string_view message,
-                 std::initializer_list<LogField> fields) const {
+void Logger::Log(LogLevel level, std::string_view message, std::span<const LogField> fields) const {
   if (!Enabled(level)) return;
   std::string line;
   if (format_ == LogFormat::kJson) {

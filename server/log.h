@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -36,7 +37,10 @@ class Logger {
   Logger(LogLevel least, LogFormat format, Sink sink);
 
   bool Enabled(LogLevel level) const { return level >= least_; }
-  void Log(LogLevel level, std::string_view message, std::initializer_list<LogField> fields) const;
+  void Log(LogLevel level, std::string_view message, std::span<const LogField> fields) const;
+  void Log(LogLevel level, std::string_view message, std::initializer_list<LogField> fields) const {
+    Log(level, message, std::span(fields.begin(), fields.size()));
+  }
 
   void Debug(std::string_view message, std::initializer_list<LogField> fields = {}) const {
     Log(LogLevel::kDebug, message, fields);

@@ -1,4 +1,6 @@
 // deepencoder-server: options, start, serve, drain.
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -11,14 +13,17 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "encoder/version/version.h"
 #include "server/exit_timer.h"
 #include "server/kserve/inference_service.h"
 #include "server/metrics/device_metrics.h"
 #include "server/metrics/exposition.h"
+#include "server/metrics/gpu_monitor.h"
 #include "server/metrics/metrics.h"
 #include "server/metrics/process_metrics.h"
+#include "server/metrics/trace_metrics.h"
 #include "server/model_loader.h"
 #include "server/options.h"
 #include "server/reloader.h"
@@ -27,6 +32,8 @@
 #include "server/rpc/health_service.h"
 #include "server/rpc/vision_encoder_service.h"
 #include "server/signals.h"
+#include "server/trace/otlp_exporter.h"
+#include "server/trace/tracer.h"
 #include "server/warm_up.h"
 
 namespace deepencoder {
@@ -59,13 +66,51 @@ absl::Status WriteReadyFile(const std::string& path, const std::vector<std::stri
   return absl::OkStatus();
 }
 
+std::vector<GpuAddress> GpusOf(const ModelFacts& model) {
+  std::vector<GpuAddress> gpus;
+  for (const std::weak_ptr<const Backend>& weak : model.Backends()) {
+    if (const std::shared_ptr<const Backend> backend = weak.lock()) {
+      gpus.push_back({backend->info().device, backend->info().pci_bus_id});
+    }
+  }
+  return gpus;
+}
+
+// Null without an endpoint.
+absl::StatusOr<std::unique_ptr<OtlpExporter>> StartExporter(const ServerOptions& options,
+                                                            const Logger* logger) {
+  if (options.otlp_endpoint.empty()) return nullptr;
+  char host[256] = {};
+  gethostname(host, sizeof(host) - 1);
+  auto exporter =
+      OtlpExporter::Start({.endpoint = options.otlp_endpoint,
+                           .resource = {{"service.name", options.otlp_service_name},
+                                        {"service.version", std::string(kBuildVersion)},
+                                        {"service.instance.id", absl::StrCat(host, ":", getpid())},
+                                        {"host.name", std::string(host)},
+                                        {"vcs.ref.head.revision", std::string(kBuildCommit)}},
+                           .version = kBuildVersion,
+                           .queue = static_cast<size_t>(options.otlp_queue)},
+                          logger);
+  if (exporter.ok()) return exporter;
+  return absl::Status(exporter.status().code(),
+                      "--otlp-endpoint: " + std::string(exporter.status().message()));
+}
+
 // The parts of a running server. Members are destroyed from the last to the first: listeners, then the
 // services behind them, then the engine, then what hears it.
 class Server {
  public:
-  Server(const ServerOptions& options, const Logger* logger)
+  // `exporter` may be null.
+  Server(const ServerOptions& options, const Logger* logger, std::unique_ptr<OtlpExporter> exporter)
       : options_(options),
         logger_(logger),
+        exporter_(std::move(exporter)),
+        tracer_(exporter_ == nullptr
+                    ? nullptr
+                    : std::make_unique<Tracer>(options.trace_ratio, exporter_.get())),
+        gpus_(std::make_shared<GpuMonitor>(GpuMonitorOptions{.period = options.gpu_metrics_period},
+                                           &clock_, logger)),
         service_(MakeRpcContext()),
         kserve_(MakeRpcContext(), [this] { return service_.Admit(); }),
         health_(ServiceNames()),
@@ -153,7 +198,8 @@ class Server {
             .max_image_pixels = options_.max_image_pixels,
             .stream_window = static_cast<int>(options_.stream_window),
             .observer = &metrics_,
-            .logger = logger_};
+            .logger = logger_,
+            .tracer = tracer_.get()};
   }
 
   std::vector<std::string> ServiceNames() const {
@@ -179,9 +225,9 @@ class Server {
     }
     if (absl::Status status = ListenForAdmin(); !status.ok()) return status;
     if (options_.metrics_listen.empty()) return absl::OkStatus();
-    auto exposition =
-        Exposition::Start(options_.metrics_listen,
-                          {metrics_.collectable(), std::make_shared<ProcessMetrics>(), memory_});
+    auto exposition = Exposition::Start(
+        options_.metrics_listen, {metrics_.collectable(), std::make_shared<ProcessMetrics>(),
+                                  memory_, gpus_, std::make_shared<TraceMetrics>(exporter_.get())});
     if (!exposition.ok()) {
       return {exposition.status().code(),
               "--metrics-listen: " + std::string(exposition.status().message())};
@@ -222,6 +268,7 @@ class Server {
     const v1::ModelInfo& info = facts.info;
     WarnIfSynthetic(info);
     memory_->SetBackends(facts.Backends());
+    if (exposition_ != nullptr) gpus_->SetDevices(GpusOf(facts));
     metrics_.SetBuildInfo(info.version(), info.commit(), info.device(),
                           std::string(Name(plan_.compute)));
     metrics_.SetModelInfo(info.model(), info.weights_fingerprint(), info.synthetic());
@@ -288,8 +335,11 @@ class Server {
   const ServerOptions& options_;
   const Logger* const logger_;
   const SteadyClock clock_;
+  const std::unique_ptr<OtlpExporter> exporter_;  // null: no traces
+  const std::unique_ptr<const Tracer> tracer_;    // null: no traces
   Metrics metrics_;
   const std::shared_ptr<BackendMemory> memory_ = std::make_shared<BackendMemory>();
+  const std::shared_ptr<GpuMonitor> gpus_;
   DevicePlan plan_;
   std::shared_ptr<ServingEngine> engine_;
   ModelFacts model_;
@@ -316,7 +366,12 @@ int Run(const ServerOptions& options) {
   static auto* const logger = new Logger(options.log_level, options.log_format);
   static auto* const signals = new Signals(logger);
   logger->Info("deepencoder-server", {{"version", kBuildVersion}, {"commit", kBuildCommit}});
-  Server server(options, logger);
+  absl::StatusOr<std::unique_ptr<OtlpExporter>> exporter = StartExporter(options, logger);
+  if (!exporter.ok()) {
+    logger->Error("cannot start", {{"reason", std::string(exporter.status().message())}});
+    return EXIT_FAILURE;
+  }
+  Server server(options, logger, *std::move(exporter));
   if (absl::Status status = StartOf(server); !status.ok()) {
     logger->Error("cannot start", {{"reason", std::string(status.message())}});
     return EXIT_FAILURE;

@@ -34,7 +34,8 @@ struct ServerOptions {
   int64_t max_tiles = 0;
   // addresses
   std::vector<std::string> listen;
-  std::string metrics_listen;  // empty: no metrics endpoint
+  std::string metrics_listen;         // empty: no metrics endpoint
+  absl::Duration gpu_metrics_period;  // 0: the driver is not asked
   bool reflection = false;
   bool kserve = false;
   std::string admin_listen;  // empty: nowhere
@@ -67,6 +68,11 @@ struct ServerOptions {
   absl::Duration drain_timeout;
   LogLevel log_level = LogLevel::kInfo;
   LogFormat log_format = LogFormat::kText;
+  // traces
+  std::string otlp_endpoint;  // empty: no traces
+  std::string otlp_service_name;
+  double trace_ratio = 0;
+  int64_t otlp_queue = 0;  // spans
 };
 
 ServerOptions DefaultOptions();

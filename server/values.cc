@@ -44,6 +44,13 @@ absl::StatusOr<int64_t> ParseInteger(std::string_view text, int64_t min, int64_t
   return *value;
 }
 
+absl::StatusOr<double> ParseShare(std::string_view text) {
+  const std::optional<double> value = WholeNumber<double>(text);
+  if (value && *value >= 0 && *value <= 1) return *value;  // NaN is neither
+  return absl::InvalidArgumentError(
+      absl::StrCat(Quoted(text), " is not a share: expected a number from 0 to 1"));
+}
+
 absl::StatusOr<int64_t> ParseBytes(std::string_view text, int64_t min, int64_t max) {
   static constexpr std::pair<std::string_view, int> kUnits[] = {
       {"KiB", 10}, {"MiB", 20}, {"GiB", 30}, {"TiB", 40}, {"B", 0}};

@@ -21,6 +21,9 @@ absl::StatusOr<int64_t> ParseBytes(std::string_view text, int64_t min, int64_t m
 absl::StatusOr<absl::Duration> ParseDuration(std::string_view text, absl::Duration min,
                                              absl::Duration max);
 
+// A decimal number from 0 to 1, such as 0.25.
+absl::StatusOr<double> ParseShare(std::string_view text);
+
 // true, false, on, off, yes, no, 1, 0.
 absl::StatusOr<bool> ParseBool(std::string_view text);
 

@@ -45,9 +45,12 @@ struct EncodeItem {
   size_t line_stride;  // bytes
 };
 
+// Whether a captured graph ran a batch; kNone where the backend has no graphs at all.
+enum class GraphUse : uint8_t { kNone, kMiss, kHit };
+
 struct EncodeStats {
-  int bucket = 0;              // batch size that ran, pad rows included
-  bool graph = false;          // replayed a captured graph
+  int bucket = 0;  // batch size that ran, pad rows included
+  GraphUse graph = GraphUse::kNone;
   double compute_seconds = 0;  // on the device, copies excluded
 };
 
@@ -74,6 +77,7 @@ struct BackendInfo {
   std::string kind;         // "cpu", "cuda"
   std::string device_name;  // "NVIDIA H200", "Intel(R) Xeon(R) ..., amx"
   int device = 0;
+  std::string pci_bus_id;  // "0000:3b:00.0", by which the driver's tools know it; empty: unknown
   DType compute = DType::kBf16;
   std::vector<int> sides;
   std::vector<int> batch_buckets;

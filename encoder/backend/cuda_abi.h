@@ -142,9 +142,16 @@ typedef struct DeCudaApi {
   DeCode (*free_memory)(int32_t device, uint64_t* bytes, DeError* error);
 } DeCudaApi;
 
-/* The library's one exported symbol. */
+/* The table. */
 const DeCudaApi* deepencoder_cuda_api(void);
 #define DE_CUDA_ENTRY_POINT "deepencoder_cuda_api"
+
+/* What came after version 1 is an exported symbol of its own, so that either side may be the older
+ * one: a program does without what a library does not have.
+ *
+ * The device's address on the PCI bus, "0000:3b:00.0", ended by 0. */
+DeCode deepencoder_cuda_pci_bus_id(int32_t device, char* text, int32_t size, DeError* error);
+#define DE_CUDA_PCI_BUS_ID "deepencoder_cuda_pci_bus_id"
 
 #ifdef __cplusplus
 }

@@ -58,7 +58,7 @@ class CudaSlot : public EncoderSlot {
     const DeCode code =
         api_->encode(slot_, side, list.data(), static_cast<int32_t>(list.size()), &out, &error);
     if (code != DE_OK) return ToStatus(code, error);
-    *stats = {out.bucket, out.graph != 0, out.compute_seconds};
+    *stats = {out.bucket, out.graph != 0 ? GraphUse::kHit : GraphUse::kMiss, out.compute_seconds};
     return absl::OkStatus();
   }
 
@@ -195,6 +195,7 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(const Checkpoint& che
   info.kind = "cuda";
   info.device_name = device.name;
   info.device = options.device;
+  info.pci_bus_id = CudaPciBusId(options.device);
   info.compute = options.compute;
   info.sides = options.sides;
   info.batch_buckets = options.batch_buckets;

@@ -31,7 +31,12 @@ std::vector<std::string> Places() {
   return places;
 }
 
-absl::StatusOr<const DeCudaApi*> Load() {
+struct Library {
+  const DeCudaApi* api;
+  decltype(&deepencoder_cuda_pci_bus_id) pci_bus_id;  // null: an older library
+};
+
+absl::StatusOr<Library> Load() {
   std::string reasons;
   for (const std::string& place : Places()) {
     void* library = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -50,16 +55,30 @@ absl::StatusOr<const DeCudaApi*> Load() {
                                                         " of the interface, this program version ",
                                                         DE_CUDA_ABI_VERSION));
     }
-    return api;
+    return Library{
+        api, reinterpret_cast<decltype(Library::pci_bus_id)>(dlsym(library, DE_CUDA_PCI_BUS_ID))};
   }
   return absl::UnavailableError(absl::StrCat("the CUDA backend could not be loaded: ", reasons));
+}
+
+const absl::StatusOr<Library>& TheLibrary() {
+  static const auto* const kLibrary = new absl::StatusOr<Library>(Load());
+  return *kLibrary;
 }
 
 }  // namespace
 
 absl::StatusOr<const DeCudaApi*> LoadCudaLibrary() {
-  static const auto* const kApi = new absl::StatusOr<const DeCudaApi*>(Load());
-  return *kApi;
+  if (!TheLibrary().ok()) return TheLibrary().status();
+  return TheLibrary()->api;
+}
+
+std::string CudaPciBusId(int device) {
+  if (!TheLibrary().ok() || TheLibrary()->pci_bus_id == nullptr) return "";
+  char text[32] = {};
+  DeError error = {};
+  const DeCode code = TheLibrary()->pci_bus_id(device, text, sizeof(text), &error);
+  return code == DE_OK ? text : "";
 }
 
 absl::Status ToStatus(DeCode code, const DeError& error) {

@@ -1,6 +1,8 @@
 // The CUDA backend's shared library, loaded once a process.
 #pragma once
 
+#include <string>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "encoder/backend/cuda_abi.h"
@@ -12,6 +14,9 @@ namespace deepencoder {
 // CUDA does not like it. Errors: UNAVAILABLE with the loader's words, FAILED_PRECONDITION for
 // another ABI version. Thread-safe.
 absl::StatusOr<const DeCudaApi*> LoadCudaLibrary();
+
+// The device's address on the PCI bus; empty if the library is absent, too old to say, or fails.
+std::string CudaPciBusId(int device);
 
 absl::Status ToStatus(DeCode code, const DeError& error);
 

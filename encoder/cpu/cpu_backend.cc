@@ -112,7 +112,7 @@ class CpuSlot : public EncoderSlot {
     if (stats != nullptr) {
       *stats = {
           .bucket = static_cast<int>(items.size()),
-          .graph = false,
+          .graph = GraphUse::kNone,
           .compute_seconds =
               std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()};
     }
@@ -228,6 +228,7 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCpuBackend(const Checkpoint& chec
   const BackendInfo info = {.kind = "cpu",
                             .device_name = cpu::DeviceName(options.compute),
                             .device = 0,
+                            .pci_bus_id = "",
                             .compute = options.compute,
                             .sides = options.sides,
                             .batch_buckets = options.batch_buckets};

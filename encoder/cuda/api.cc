@@ -281,3 +281,12 @@ extern "C" __attribute__((visibility("default"))) const DeCudaApi* deepencoder_c
   };
   return &kApi;
 }
+
+extern "C" __attribute__((visibility("default"))) DeCode deepencoder_cuda_pci_bus_id(
+    int32_t device, char* text, int32_t size, DeError* error) {
+  return Guard(error, [&]() -> Status {
+    if (text == nullptr) return InvalidArgument("text is null");
+    DEEPENCODER_CUDA_RETURN(cudaDeviceGetPCIBusId(text, size, device));
+    return {};
+  });
+}

@@ -17,9 +17,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "encoder/backend/backend.h"
 #include "encoder/base/dtype.h"
 #include "encoder/image/decode.h"
 #include "encoder/model/geometry.h"
+#include "server/engine/timeline.h"
 
 namespace deepencoder {
 
@@ -58,6 +60,7 @@ struct EncodeJob {
   Gray16Policy gray16 = Gray16Policy::kHighByte;
   absl::Time deadline = absl::InfiniteFuture();
   std::shared_ptr<CancelFlag> cancel;  // may be null
+  std::shared_ptr<Timeline> timeline;  // filled on the job's way; null: nobody wants to know
 };
 
 struct StageSeconds {
@@ -94,7 +97,7 @@ class EngineObserver {
   virtual ~EngineObserver() = default;
   virtual void OnStage(Stage stage, Mode mode, double seconds) = 0;
   // A batch ran on a device: `size` views in a bucket of `bucket` (>= size; the rest was padding).
-  virtual void OnBatch(int device, int side, int size, int bucket, bool graph,
+  virtual void OnBatch(int device, int side, int size, int bucket, GraphUse graph,
                        double compute_seconds) = 0;
   // New totals: views that wait in the queues, and their bytes.
   virtual void OnQueue(int64_t items, int64_t bytes) = 0;

@@ -30,6 +30,7 @@ EncodeItem ImageTask::Item(int view) const {
 
 bool ImageTask::FinishView(absl::Time queued, absl::Time started, absl::Time ended) {
   MutexLock lock(mutex_);
+  first_queued_ = std::min(first_queued_, queued);
   longest_wait_ = std::max(longest_wait_, SecondsBetween(queued, started));
   first_start_ = std::min(first_start_, started);
   last_end_ = std::max(last_end_, ended);
@@ -52,6 +53,12 @@ EncodeResult ImageTask::Result(absl::Time now) const {
   result.seconds.compute = SecondsBetween(first_start_, last_end_);
   result.seconds.total = SecondsBetween(request_->arrival, now);
   return result;
+}
+
+void ImageTask::AddSteps(Timeline* timeline) const {
+  MutexLock lock(mutex_);
+  timeline->Add(Name(Stage::kQueue), first_queued_, first_queued_ + absl::Seconds(longest_wait_));
+  timeline->Add(Name(Stage::kCompute), first_start_, last_end_);
 }
 
 }  // namespace deepencoder

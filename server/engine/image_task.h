@@ -35,8 +35,10 @@ class ImageTask {
   // A view's rows are written, or given up. True for the last one: nothing refers to the rows then.
   bool FinishView(absl::Time queued, absl::Time started, absl::Time ended);
 
-  // Call once FinishView has returned true.
+  // Call these once FinishView has returned true.
   EncodeResult Result(absl::Time now) const;
+  // The wait for a slot and the computing. (Views of one image may still wait when others are computed.)
+  void AddSteps(Timeline* timeline) const;
 
  private:
   const std::shared_ptr<Request> request_;
@@ -51,6 +53,7 @@ class ImageTask {
   mutable Mutex mutex_;
   int unfinished_ ABSL_GUARDED_BY(mutex_);
   double longest_wait_ ABSL_GUARDED_BY(mutex_) = 0;  // seconds
+  absl::Time first_queued_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
   absl::Time first_start_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
   absl::Time last_end_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
 };

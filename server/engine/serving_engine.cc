@@ -204,7 +204,11 @@ absl::Status ServingEngine::SwapBackends(std::vector<DeviceSlots> devices, Speci
 
 void ServingEngine::Encode(EncodeJob job, EncodeDone done) {
   auto request = std::make_shared<Request>(std::move(job), std::move(done), clock_->Now());
-  if (absl::Status status = Admit(request.get()); !status.ok()) {
+  absl::Status status = Admit(request.get());
+  if (Timeline* timeline = request->job.timeline.get(); timeline != nullptr) {
+    timeline->Add("admission", request->arrival, clock_->Now());
+  }
+  if (!status.ok()) {
     request->done(std::move(status));
     return;
   }
@@ -320,8 +324,10 @@ absl::Status ServingEngine::DecodeAndQueue(const std::shared_ptr<Request>& reque
   StageSeconds seconds;
   auto lap = [&, last = clock_->Now()](Stage stage, double* spent) mutable {
     const absl::Time now = clock_->Now();
-    *spent = SecondsBetween(std::exchange(last, now), now);
+    const absl::Time begin = std::exchange(last, now);
+    *spent = SecondsBetween(begin, now);
     observer_->OnStage(stage, job.mode, *spent);
+    if (job.timeline != nullptr) job.timeline->Add(Name(stage), begin, now);
   };
 
   absl::StatusOr<RgbImage> image = Decode(job);
@@ -447,6 +453,7 @@ void ServingEngine::Succeed(const ImageTask& task) {
   }
   observer_->OnStage(Stage::kQueue, result.mode, result.seconds.queue);
   observer_->OnStage(Stage::kCompute, result.mode, result.seconds.compute);
+  if (request.job.timeline != nullptr) task.AddSteps(request.job.timeline.get());
   Reply(request, result);
   if (!request.leads) return;
   for (const std::shared_ptr<Request>& follower : cache_->Publish(*request.key, result)) {

@@ -1,6 +1,5 @@
 #include "server/kserve/inference_service.h"
 
-
 #include <algorithm>
 #include <atomic>
 #include <string>
@@ -14,8 +13,10 @@
 #include "server/kserve/describe.h"
 #include "server/kserve/infer_request.h"
 #include "server/kserve/infer_response.h"
+#include "server/rpc/call_trace.h"
 #include "server/rpc/message_buffer.h"
 #include "server/rpc/request_id.h"
+#include "server/rpc/server_timing.h"
 #include "server/rpc/status.h"
 
 namespace deepencoder::kserve {
@@ -37,12 +38,29 @@ absl::Status OfImage(size_t index, const absl::Status& status) {
   return named;
 }
 
+// Of each stage the longest time that an image of a batch spent in it.
+StageSeconds Slowest(const std::vector<EncodeResult>& results) {
+  StageSeconds slowest;
+  for (const EncodeResult& result : results) {
+    for (double StageSeconds::*stage :
+         {&StageSeconds::decode, &StageSeconds::views, &StageSeconds::queue, &StageSeconds::compute,
+          &StageSeconds::assemble}) {
+      slowest.*stage = std::max(slowest.*stage, result.seconds.*stage);
+    }
+  }
+  return slowest;
+}
+
 // One ModelInfer call. Deletes itself when gRPC is done with it, which is after Finish, which is
 // after the engine's last answer: so the engine's callbacks never meet a dead object.
 class InferCall final : public grpc::ServerUnaryReactor {
  public:
   InferCall(const RpcContext* rpc, grpc::CallbackServerContext* context, grpc::ByteBuffer* response)
-      : rpc_(rpc), response_(response), request_id_(TakeRequestId(*context)) {
+      : rpc_(rpc),
+        context_(context),
+        response_(response),
+        request_id_(TakeRequestId(*context)),
+        trace_(rpc->tracer, *context, Method::kModelInfer, request_id_) {
     rpc_->observer->OnCallStarted(Method::kModelInfer);
   }
 
@@ -66,8 +84,8 @@ class InferCall final : public grpc::ServerUnaryReactor {
 
   // Ends the call before any image was given to the engine.
   void Refuse(const absl::Status& status) {
-    LogAnswer(*rpc_->logger, Method::kModelInfer, request_id_, request_.options.image.id(), status,
-              SteadyNow() - arrived_);
+    LogAnswer(*rpc_->logger, Method::kModelInfer, request_id_, trace_.trace_id(),
+              request_.options.image.id(), status, SteadyNow() - arrived_);
     Answer(status);
   }
 
@@ -95,16 +113,21 @@ class InferCall final : public grpc::ServerUnaryReactor {
     unanswered_ = count;
     serving_ = serving;
     for (size_t i = 0; i < count; ++i) {
-      serving->engine->Encode(std::move(jobs[i]), [this, i](absl::StatusOr<EncodeResult> result) {
-        OnResult(i, std::move(result));
-      });
+      const std::shared_ptr<Timeline> timeline = jobs[i].timeline = trace_.NewTimeline();
+      serving->engine->Encode(std::move(jobs[i]),
+                              [this, i, timeline](absl::StatusOr<EncodeResult> result) {
+                                OnResult(i, timeline.get(), std::move(result));
+                              });
     }
   }
 
   // Each image's place in results_ is written by its answer alone, and read after the last answer.
-  void OnResult(size_t index, absl::StatusOr<EncodeResult> result) {
-    LogAnswer(*rpc_->logger, Method::kModelInfer, request_id_, request_.options.image.id(), result,
-              SteadyNow() - arrived_);
+  void OnResult(size_t index, const Timeline* timeline, absl::StatusOr<EncodeResult> result) {
+    const absl::Time answered = SteadyNow();
+    const std::string& image_id = request_.options.image.id();
+    LogAnswer(*rpc_->logger, Method::kModelInfer, request_id_, trace_.trace_id(), image_id, result,
+              answered - arrived_);
+    trace_.RecordImage(timeline, image_id, arrived_, answered, result);
     if (result.ok()) {
       results_[index] = *std::move(result);
     } else if (!failed_.exchange(true)) {
@@ -117,13 +140,17 @@ class InferCall final : public grpc::ServerUnaryReactor {
   void Assemble() {
     if (failed_) return Answer(failure_);
     absl::StatusOr<grpc::ByteBuffer> written = WriteInferResponse(model_, request_, results_);
+    const StageSeconds slowest = Slowest(results_);
     results_.clear();  // the answer holds what it needs
     if (written.ok()) *response_ = *std::move(written);
-    Answer(written.status());
+    Answer(written.status(), &slowest);
   }
 
-  void Answer(const absl::Status& status) {
-    rpc_->observer->OnAnswered(Method::kModelInfer, absl::ToDoubleSeconds(SteadyNow() - arrived_));
+  // `stages`: null if not every image was encoded.
+  void Answer(const absl::Status& status, const StageSeconds* stages = nullptr) {
+    const absl::Duration elapsed = SteadyNow() - arrived_;
+    rpc_->observer->OnAnswered(Method::kModelInfer, absl::ToDoubleSeconds(elapsed));
+    context_->AddTrailingMetadata(kServerTimingKey, FormatServerTiming(stages, elapsed));
     code_ = static_cast<grpc::StatusCode>(status.code());
     Finish(ToGrpcStatus(status));
   }
@@ -135,12 +162,15 @@ class InferCall final : public grpc::ServerUnaryReactor {
   void OnCancel() override { cancel_->Cancel(); }
   void OnDone() override {
     rpc_->observer->OnCallEnded(Method::kModelInfer, code_);
+    trace_.End(code_);
     delete this;
   }
 
   const RpcContext* const rpc_;
+  grpc::CallbackServerContext* const context_;
   grpc::ByteBuffer* const response_;
   const std::string request_id_;
+  CallTrace trace_;
   const absl::Time arrived_ = SteadyNow();
   const std::shared_ptr<CancelFlag> cancel_ = std::make_shared<CancelFlag>();
   std::shared_ptr<const Serving> serving_;  // its engine outlives the jobs

@@ -170,13 +170,13 @@ void Metrics::OnStage(Stage stage, Mode mode, double seconds) {
   stage_duration_[Index(stage)][Index(mode)]->Observe(seconds);
 }
 
-void Metrics::OnBatch(int device, int side, int size, int bucket, bool graph,
+void Metrics::OnBatch(int device, int side, int size, int bucket, GraphUse graph,
                       double compute_seconds) {
   const size_t index = SideIndex(side);
   if (index == kSideCount || !counting()) return;
   batch_size_[index]->Observe(size);
   if (bucket > size) batch_padding_[index]->Increment(bucket - size);
-  graph_launches_[graph ? 1 : 0]->Increment();
+  if (graph != GraphUse::kNone) graph_launches_[graph == GraphUse::kHit ? 1 : 0]->Increment();
   BatchCompute(device, index).Observe(compute_seconds);
 }
 

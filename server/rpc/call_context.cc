@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <utility>
+#include <vector>
 
 #include "server/engine/clock.h"
 #include "server/rpc/status.h"
@@ -29,29 +30,27 @@ absl::Time DeadlineOf(const grpc::ServerContextBase& context) {
 }
 
 void LogAnswer(const Logger& logger, Method method, const std::string& request_id,
-               const std::string& image_id, const absl::StatusOr<EncodeResult>& result,
-               absl::Duration elapsed) {
-  if (result.ok()) {
-    if (!logger.Enabled(LogLevel::kDebug)) return;
-    logger.Debug("image encoded", {{"request_id", request_id},
-                                   {"method", Name(method)},
-                                   {"image_id", image_id},
-                                   {"mode", SpecOf(result->mode).name},
-                                   {"rows", result->rows},
-                                   {"tiles", result->tiles.count()},
-                                   {"seconds", absl::ToDoubleSeconds(elapsed)}});
-    return;
-  }
+               const std::string& trace_id, const std::string& image_id,
+               const absl::StatusOr<EncodeResult>& result, absl::Duration elapsed) {
   const absl::Status& status = result.status();
   const bool ours =
       status.code() == absl::StatusCode::kInternal || status.code() == absl::StatusCode::kUnknown;
-  logger.Log(ours ? LogLevel::kError : LogLevel::kDebug, "image refused",
-             {{"request_id", request_id},
-              {"method", Name(method)},
-              {"image_id", image_id},
-              {"code", Name(static_cast<grpc::StatusCode>(status.code()))},
-              {"reason", PrintableMessage(status)},
-              {"seconds", absl::ToDoubleSeconds(elapsed)}});
+  const LogLevel level = ours ? LogLevel::kError : LogLevel::kDebug;
+  if (!logger.Enabled(level)) return;
+  std::vector<LogField> fields = {{"request_id", request_id}};
+  if (!trace_id.empty()) fields.emplace_back("trace_id", trace_id);
+  fields.emplace_back("method", Name(method));
+  fields.emplace_back("image_id", image_id);
+  if (result.ok()) {
+    fields.emplace_back("mode", SpecOf(result->mode).name);
+    fields.emplace_back("rows", result->rows);
+    fields.emplace_back("tiles", result->tiles.count());
+  } else {
+    fields.emplace_back("code", Name(static_cast<grpc::StatusCode>(status.code())));
+    fields.emplace_back("reason", PrintableMessage(status));
+  }
+  fields.emplace_back("seconds", absl::ToDoubleSeconds(elapsed));
+  logger.Log(level, result.ok() ? "image encoded" : "image refused", fields);
 }
 
 }  // namespace deepencoder

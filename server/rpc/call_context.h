@@ -11,6 +11,7 @@
 #include "server/log.h"
 #include "server/rpc/rpc_observer.h"
 #include "server/rpc/translate.h"
+#include "server/trace/tracer.h"
 
 namespace grpc {
 class ServerContextBase;
@@ -27,9 +28,10 @@ struct Serving {
 struct RpcContext {
   RequestRules rules;
   int64_t max_image_pixels = 0;
-  int stream_window = 64;  // images in flight of one EncodeImages call
-  RpcObserver* observer;   // outlives the service
-  const Logger* logger;    // outlives the service
+  int stream_window = 64;          // images in flight of one EncodeImages call
+  RpcObserver* observer;           // outlives the service
+  const Logger* logger;            // outlives the service
+  const Tracer* tracer = nullptr;  // null: no tracing; else outlives the service
 };
 
 // A job that is ready for the engine.
@@ -41,8 +43,9 @@ absl::StatusOr<EncodeJob> MakeJob(const std::shared_ptr<const v1::EncodeImageReq
 absl::Time DeadlineOf(const grpc::ServerContextBase& context);
 
 // One line for an image that was answered or refused: faults of ours as errors, the rest for debugging.
+// `trace_id`: empty if there is none.
 void LogAnswer(const Logger& logger, Method method, const std::string& request_id,
-               const std::string& image_id, const absl::StatusOr<EncodeResult>& result,
-               absl::Duration elapsed);
+               const std::string& trace_id, const std::string& image_id,
+               const absl::StatusOr<EncodeResult>& result, absl::Duration elapsed);
 
 }  // namespace deepencoder

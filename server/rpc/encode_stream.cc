@@ -31,6 +31,7 @@ EncodeStream::EncodeStream(const RpcContext* rpc, std::shared_ptr<const Serving>
       serving_(std::move(serving)),
       closed_(std::move(closed)),
       request_id_(TakeRequestId(*context)),
+      trace_(rpc->tracer, *context, Method::kEncodeImages, request_id_),
       deadline_(DeadlineOf(*context)) {
   rpc_->observer->OnCallStarted(Method::kEncodeImages);
 }
@@ -106,26 +107,32 @@ void EncodeStream::OnReadDone(bool ok) {
 void EncodeStream::HandleRequest(const grpc::ByteBuffer& message) {
   const absl::Time arrived = SteadyNow();
   absl::StatusOr<v1::EncodeImageRequest> parsed = ParseRequest(message);
-  if (!parsed.ok()) return Answer("", arrived, parsed.status());
+  if (!parsed.ok()) return Answer("", arrived, nullptr, parsed.status());
   auto request = std::make_shared<const v1::EncodeImageRequest>(*std::move(parsed));
   std::string image_id = request->id();
   absl::StatusOr<EncodeJob> job = MakeJob(request, rpc_->rules, request_id_, deadline_, cancel_);
-  if (!job.ok()) return Answer(image_id, arrived, job.status());
-  serving_->engine->Encode(
-      *std::move(job),
-      [self = shared_from_this(), image_id = std::move(image_id), arrived](
-          const absl::StatusOr<EncodeResult>& result) { self->Answer(image_id, arrived, result); });
+  if (!job.ok()) return Answer(image_id, arrived, nullptr, job.status());
+  const std::shared_ptr<Timeline> timeline = job->timeline = trace_.NewTimeline();
+  serving_->engine->Encode(*std::move(job),
+                           [self = shared_from_this(), image_id = std::move(image_id), arrived,
+                            timeline](const absl::StatusOr<EncodeResult>& result) {
+                             self->Answer(image_id, arrived, timeline.get(), result);
+                           });
 }
 
-void EncodeStream::Answer(const std::string& image_id, absl::Time arrived,
+void EncodeStream::Answer(const std::string& image_id, absl::Time arrived, const Timeline* timeline,
                           const absl::StatusOr<EncodeResult>& result) {
-  const absl::Duration elapsed = SteadyNow() - arrived;
+  const absl::Time answered = SteadyNow();
+  const absl::Duration elapsed = answered - arrived;
   rpc_->observer->OnAnswered(Method::kEncodeImages, absl::ToDoubleSeconds(elapsed));
   rpc_->observer->OnStreamImage(static_cast<grpc::StatusCode>(result.status().code()));
-  LogAnswer(*rpc_->logger, Method::kEncodeImages, request_id_, image_id, result, elapsed);
+  LogAnswer(*rpc_->logger, Method::kEncodeImages, request_id_, trace_.trace_id(), image_id, result,
+            elapsed);
   grpc::ByteBuffer reply = result.ok()
                                ? SerializeResponse(ToResponse(image_id, *result), *result)
                                : SerializeResponse(ToErrorResponse(image_id, result.status()));
+  // Before the reply is queued: the call may end with it.
+  trace_.RecordImage(timeline, image_id, arrived, answered, result);
   Steps steps;
   {
     const MutexLock lock(mutex_);
@@ -168,6 +175,7 @@ void EncodeStream::OnDone() {
     code = code_;
   }
   rpc_->observer->OnCallEnded(Method::kEncodeImages, code);
+  trace_.End(code);
   closed_(this);
 }
 

@@ -17,6 +17,7 @@
 #include "absl/base/thread_annotations.h"
 #include "server/engine/mutex.h"
 #include "server/rpc/call_context.h"
+#include "server/rpc/call_trace.h"
 
 namespace deepencoder {
 
@@ -54,13 +55,14 @@ class EncodeStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byte
   void Do(const Steps& steps);
 
   void HandleRequest(const grpc::ByteBuffer& message);
-  void Answer(const std::string& image_id, absl::Time arrived,
+  void Answer(const std::string& image_id, absl::Time arrived, const Timeline* timeline,
               const absl::StatusOr<EncodeResult>& result);
 
   const RpcContext* const rpc_;
   const std::shared_ptr<const Serving> serving_;
   const Closed closed_;
   const std::string request_id_;
+  CallTrace trace_;
   const absl::Time deadline_;
   const std::shared_ptr<CancelFlag> cancel_ = std::make_shared<CancelFlag>();
   std::shared_ptr<EncodeStream> self_;  // until OnDone

@@ -1,6 +1,5 @@
 #include "server/rpc/grpc_server.h"
 
-#include <grpc/grpc.h>
 #include <grpcpp/channel.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/resource_quota.h>
@@ -14,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "server/rpc/hold_grpc.h"
 
 namespace deepencoder {
 namespace {
@@ -45,15 +45,6 @@ absl::Status CheckAddress(const std::string& address) {
 std::string WithPort(const std::string& address, int port) {
   if (IsUnix(address)) return address;
   return absl::StrCat(address.substr(0, address.rfind(':') + 1), port);
-}
-
-// gRPC 1.51 joins its poller, which may sleep for 10 seconds, when its last object goes: so the library
-// is held until the process ends.
-void HoldGrpc() {
-  [[maybe_unused]] static const bool held = [] {
-    grpc_init();
-    return true;
-  }();
 }
 
 }  // namespace

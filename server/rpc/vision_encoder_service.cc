@@ -6,8 +6,10 @@
 
 #include "absl/status/status.h"
 #include "server/engine/clock.h"
+#include "server/rpc/call_trace.h"
 #include "server/rpc/message_buffer.h"
 #include "server/rpc/request_id.h"
+#include "server/rpc/server_timing.h"
 #include "server/rpc/status.h"
 
 namespace deepencoder {
@@ -19,7 +21,11 @@ class EncodeCall final : public grpc::ServerUnaryReactor {
  public:
   EncodeCall(const RpcContext* rpc, grpc::CallbackServerContext* context,
              grpc::ByteBuffer* response)
-      : rpc_(rpc), response_(response), request_id_(TakeRequestId(*context)) {
+      : rpc_(rpc),
+        context_(context),
+        response_(response),
+        request_id_(TakeRequestId(*context)),
+        trace_(rpc->tracer, *context, Method::kEncodeImage, request_id_) {
     rpc_->observer->OnCallStarted(Method::kEncodeImage);
   }
 
@@ -35,6 +41,7 @@ class EncodeCall final : public grpc::ServerUnaryReactor {
     absl::StatusOr<EncodeJob> job =
         MakeJob(request, rpc_->rules, request_id_, DeadlineOf(*context), cancel_);
     if (!job.ok()) return Answer(job.status());
+    job->timeline = timeline_ = trace_.NewTimeline();
     serving_->engine->Encode(
         *std::move(job), [this](const absl::StatusOr<EncodeResult>& result) { Answer(result); });
   }
@@ -42,7 +49,11 @@ class EncodeCall final : public grpc::ServerUnaryReactor {
   void Answer(const absl::StatusOr<EncodeResult>& result) {
     const absl::Duration elapsed = SteadyNow() - arrived_;
     rpc_->observer->OnAnswered(Method::kEncodeImage, absl::ToDoubleSeconds(elapsed));
-    LogAnswer(*rpc_->logger, Method::kEncodeImage, request_id_, image_id_, result, elapsed);
+    LogAnswer(*rpc_->logger, Method::kEncodeImage, request_id_, trace_.trace_id(), image_id_,
+              result, elapsed);
+    trace_.OnAnswer(std::move(timeline_), image_id_, result);
+    context_->AddTrailingMetadata(
+        kServerTimingKey, FormatServerTiming(result.ok() ? &result->seconds : nullptr, elapsed));
     code_ = static_cast<grpc::StatusCode>(result.status().code());
     if (result.ok()) *response_ = SerializeResponse(ToResponse(image_id_, *result), *result);
     Finish(ToGrpcStatus(result.status()));
@@ -52,13 +63,17 @@ class EncodeCall final : public grpc::ServerUnaryReactor {
   void OnCancel() override { cancel_->Cancel(); }
   void OnDone() override {
     rpc_->observer->OnCallEnded(Method::kEncodeImage, code_);
+    trace_.End(code_);
     delete this;
   }
 
   const RpcContext* const rpc_;
+  grpc::CallbackServerContext* const context_;
   std::shared_ptr<const Serving> serving_;  // its engine outlives the job
   grpc::ByteBuffer* const response_;
   const std::string request_id_;
+  CallTrace trace_;
+  std::shared_ptr<Timeline> timeline_;  // the job's; null: not traced
   const absl::Time arrived_ = SteadyNow();
   const std::shared_ptr<CancelFlag> cancel_ = std::make_shared<CancelFlag>();
   std::string image_id_;

@@ -2,7 +2,6 @@
 """deploy/prometheus and deploy/grafana against a real server that a real Prometheus scrapes under load: the counters
 equal what the client counted, every panel and rule has data, every alert has its runbook."""
 import glob
-import http.server
 import json
 import math
 import os
@@ -12,7 +11,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import unittest
 
 if shutil.which("prometheus") is None or shutil.which("promtool") is None:
@@ -43,21 +41,6 @@ def resolved(expression):
     for name, value in (("$instance", ".*"), ("$device", ".*"), ("$__rate_interval", "1m")):
         expression = expression.replace(name, value)
     return expression
-
-
-class GpuExporter(http.server.BaseHTTPRequestHandler):
-    """What dcgm-exporter would say of one GPU: deploy/prometheus/dcgm-counters.csv with a value each."""
-
-    def do_GET(self):  # noqa: N802 (the base class names it)
-        with open(os.path.join(DEPLOY, "prometheus", "dcgm-counters.csv"), encoding="utf-8") as file:
-            fields = [line.split(",")[0] for line in file if line.strip() and not line.startswith("#")]
-        self.send_response(200)
-        self.send_header("Content-Type", "text/plain; version=0.0.4")
-        self.end_headers()
-        self.wfile.write("".join(f'{field}{{gpu="0",modelName="NVIDIA H200"}} 42\n' for field in fields).encode())
-
-    def log_message(self, *arguments):
-        pass
 
 
 class Load:
@@ -95,42 +78,45 @@ class ObservabilityTest(unittest.TestCase):
                                       "--batch-buckets=1,2,4")
         cls.addClassCleanup(cls.server.kill)
         cls.server.wait_until_serving()
-        exporter = http.server.ThreadingHTTPServer(("127.0.0.1", 0), GpuExporter)
-        threading.Thread(target=exporter.serve_forever, daemon=True).start()
-        cls.addClassCleanup(exporter.server_close)
-        cls.addClassCleanup(exporter.shutdown)
+        # A second one with what only a GPU has: libraries that stand in for the CUDA backend and the driver's.
+        cls.gpu_server = processes.Server(model, cls.folder, "--device=cuda", "--modes=tiny", name="gpu_server",
+                                          environment=processes.FAKE_GPU)
+        cls.addClassCleanup(cls.gpu_server.kill)
+        cls.gpu_server.wait_until_serving()
 
-        # The configuration as it is shipped but for its targets and its pace.
-        config = os.path.join(cls.folder, "prometheus")
-        shutil.copytree(os.path.join(DEPLOY, "prometheus"), config)
-        for name, address in (("deepencoder", cls.server.metrics_address),
-                              ("dcgm", "127.0.0.1:%d" % exporter.server_address[1])):
-            with open(os.path.join(config, "targets", name + ".yml"), "w", encoding="utf-8") as file:
-                file.write(f'- targets: ["{address}"]\n')
-        path = os.path.join(config, "prometheus.yml")
-        with open(path, encoding="utf-8") as file:
-            text = file.read()
-        assert text.count(": 15s") == 2, "the paces of prometheus.yml are not where they were"
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text.replace(": 15s", ": 1s"))
+        config = processes.prometheus_config(cls.folder,
+                                             [cls.server.metrics_address, cls.gpu_server.metrics_address])
         cls.prometheus = processes.Prometheus(config, cls.folder)
         cls.addClassCleanup(cls.prometheus.kill)
         # Two scrapes before the load, so that a rate sees it all.
         processes.wait_for("both targets scraped twice", lambda: len(
             cls.prometheus.query("count_over_time(up[1m]) >= 2 and up == 1")) == 2)
         cls.load = Load(cls.server.address)
+        gpu_load = Load(cls.gpu_server.address)
         # Series that begin with the first batch must have been scraped before the load, or their rates see none of it.
         for mode in ("tiny", "small"):
             cls.load.encode([os.path.join(processes.IMAGES, "rgba.png")], mode)
         processes.wait_for("the first batches scraped", lambda: len(
-            cls.prometheus.query("deepencoder_batch_compute_seconds_count > 0")) == 2)
+            cls.prometheus.query(cls.of_server("deepencoder_batch_compute_seconds_count") + " > 0")) == 2)
+        gpu_load.encode([os.path.join(processes.IMAGES, "rgba.png")], "tiny")
         cls.drive()
         # What Prometheus has is what the server has once a scrape began after the load; rules follow a second later.
         answered = len(cls.load.unary) + len(cls.load.streamed)
+        requests = cls.of_server('deepencoder_requests_total{method="EncodeImage"}')
+        images = cls.of_server("deepencoder_stream_images_total")
         processes.wait_for("the load in Prometheus", lambda: cls.prometheus.value(
-            'sum(deepencoder_requests_total{method="EncodeImage"}) + sum(deepencoder_stream_images_total)') == answered)
+            f"sum({requests}) + sum({images})") == answered)
         processes.wait_for("the load in the rules", lambda: len(cls.prometheus.query(
-            "instance_side:deepencoder_batch_fill:ratio_rate5m")) == 2)  # the sides of tiny and small
+            cls.of_server("instance_side:deepencoder_batch_fill:ratio_rate5m"))) == 2)  # the sides of tiny and small
+        processes.wait_for("the GPU's load in the rules", lambda: cls.prometheus.query(
+            "instance:deepencoder_graph_hits:ratio_rate5m"))
+
+    @classmethod
+    def of_server(cls, selector):
+        """The selector, of the server on the CPU alone."""
+        name, _, labels = selector.rstrip("}").partition("{")
+        instance = f'instance="{cls.server.metrics_address}"'
+        return f"{name}{{{labels}{',' if labels else ''}{instance}}}"
 
     @classmethod
     def drive(cls):
@@ -151,7 +137,7 @@ class ObservabilityTest(unittest.TestCase):
     def series(self, name, label):
         """{value of the label: value of the metric} without zeros, summed over other labels."""
         return {labels[label]: value
-                for labels, value in self.prometheus.query(f"sum by ({label}) ({name}) > 0")}
+                for labels, value in self.prometheus.query(f"sum by ({label}) ({self.of_server(name)}) > 0")}
 
     def test_requests_images_errors_and_tokens_equal_the_clients(self):
         load = self.load
@@ -167,26 +153,35 @@ class ObservabilityTest(unittest.TestCase):
         self.assertEqual(load.count(load.unary, "INVALID_ARGUMENT"), 2)
         self.assertEqual(self.series("deepencoder_images_total", "mode"),
                          {mode: sum(line["mode"] == mode for line in done) for mode in ("tiny", "small")})
-        self.assertEqual(self.prometheus.value("deepencoder_tokens_total"), sum(line["shape"][0] for line in done))
+        self.assertEqual(self.prometheus.value(self.of_server("deepencoder_tokens_total")), sum(line["shape"][0] for line in done))
 
     def test_median_is_within_a_bucket_of_the_clients(self):
         for method, lines in (("EncodeImage", self.load.unary), ("EncodeImages", self.load.streamed)):
             # A refused image has no times; it is quicker than any other.
             median = statistics.median_low([line["seconds"]["total"] if line["ok"] else 0 for line in lines])
             at = next(i for i, bound in enumerate(BOUNDS) if median <= bound)
-            found = self.prometheus.value(
-                f'histogram_quantile(0.5, sum by (le) (deepencoder_request_duration_seconds_bucket{{method="{method}"}}))')
+            buckets = self.of_server(f'deepencoder_request_duration_seconds_bucket{{method="{method}"}}')
+            found = self.prometheus.value(f"histogram_quantile(0.5, sum by (le) ({buckets}))")
             with self.subTest(method=method, median=median, found=found):
                 self.assertGreaterEqual(found, BOUNDS[at - 2] if at > 1 else 0)
                 self.assertLessEqual(found, BOUNDS[min(at + 1, len(BOUNDS) - 1)])
 
     def test_stages_are_counted_once_an_image(self):
         # Decoded: every image but the one the mode of which is not served. Computed: every image that is not a copy.
-        computed = self.prometheus.value('sum(deepencoder_stage_duration_seconds_count{stage="compute"})')
-        hits = self.prometheus.value('deepencoder_cache_requests_total{result="hit"}')
+        computed = self.prometheus.value(
+            f"""sum({self.of_server('deepencoder_stage_duration_seconds_count{stage="compute"}')})""")
+        hits = self.prometheus.value(self.of_server('deepencoder_cache_requests_total{result="hit"}'))
         done = sum(line["ok"] for line in self.load.unary + self.load.streamed)
         self.assertGreater(hits, 0)
         self.assertEqual(computed + hits, done)
+
+    def test_only_the_gpu_has_the_drivers_metrics_and_graphs(self):
+        for name in ("deepencoder_gpu_utilization_ratio", "deepencoder_gpu_power_watts",
+                     "instance:deepencoder_graph_hits:ratio_rate5m"):
+            with self.subTest(name=name):
+                self.assertEqual([labels["instance"] for labels, _ in self.prometheus.query(name)],
+                                 [self.gpu_server.metrics_address])
+        self.assertEqual(self.prometheus.value("instance:deepencoder_graph_hits:ratio_rate5m"), 1)
 
     def test_every_panel_has_data(self):
         for panel in panels():

@@ -1,6 +1,7 @@
 """Real programs for the tests: a checkpoint, servers, Prometheus, each stopped when its test is done."""
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -15,6 +16,10 @@ IMAGES = os.path.join(SOURCE, "tests", "data", "images")
 # CTest says where the programs are; by hand they are looked for in build/.
 SERVER = os.environ.get("DEEPENCODER_SERVER_PROGRAM", os.path.join(SOURCE, "build", "bin", "deepencoder-server"))
 CLIENT = os.environ.get("DEEPENCODER_CLIENT_PROGRAM", os.path.join(SOURCE, "build", "bin", "deepencoder"))
+# A server with these and --device=cuda has a GPU, or so it seems (tests/encoder/backend, tests/server/metrics).
+TESTS = os.environ.get("DEEPENCODER_TESTS_FOLDER", os.path.join(SOURCE, "build", "tests"))
+FAKE_GPU = {"DEEPENCODER_CUDA_LIBRARY": os.path.join(TESTS, "deepencoder_fake_cuda_new.so"),
+            "LD_LIBRARY_PATH": os.path.join(TESTS, "nvml_new")}
 
 
 def wait_for(what, condition, seconds=60):
@@ -50,10 +55,11 @@ def get(url):
 class Process:
     """A program with its output in a file. Killed at the end if it still runs."""
 
-    def __init__(self, command, folder, name):
+    def __init__(self, command, folder, name, environment=None):
         self.log_path = os.path.join(folder, name + ".log")
         with open(self.log_path, "w", encoding="utf-8") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+            self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT,
+                                            env={**os.environ, **(environment or {})})
 
     def log(self):
         with open(self.log_path, encoding="utf-8") as log:
@@ -72,12 +78,12 @@ class Process:
 
 
 class Server(Process):
-    """deepencoder-server on the CPU; ask wait_until_serving() before its addresses."""
+    """deepencoder-server, on the CPU unless an option says otherwise; ask wait_until_serving() before its addresses."""
 
-    def __init__(self, model, folder, *options, name="server", listen="127.0.0.1:0"):
+    def __init__(self, model, folder, *options, name="server", listen="127.0.0.1:0", environment=None):
         self.name, self.ready = name, tempfile.mktemp(dir=folder, prefix=name, suffix=".ready")
         super().__init__([SERVER, f"--model={model}", "--device=cpu", "--threads=1", f"--listen={listen}",
-                          "--metrics-listen=127.0.0.1:0", f"--ready-file={self.ready}", *options], folder, name)
+                          "--metrics-listen=127.0.0.1:0", f"--ready-file={self.ready}", *options], folder, name, environment)
 
     def wait_until_serving(self):
         wait_for(f"{self.name} ready", lambda: os.path.exists(self.ready) or self.process.poll() is not None)
@@ -96,6 +102,21 @@ class Server(Process):
             if series.partition("{")[0] == name and all(f'{k}="{v}"' in series for k, v in labels.items()):
                 total += float(value)
         return total
+
+
+def prometheus_config(folder, addresses):
+    """A copy of deploy/prometheus in `folder`, as it is shipped but for its targets and its pace."""
+    config = os.path.join(folder, "prometheus")
+    shutil.copytree(os.path.join(SOURCE, "deploy", "prometheus"), config)
+    with open(os.path.join(config, "targets", "deepencoder.yml"), "w", encoding="utf-8") as file:
+        json.dump([{"targets": addresses}], file)
+    path = os.path.join(config, "prometheus.yml")
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    assert text.count(": 15s") == 2, "the paces of prometheus.yml are not where they were"
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text.replace(": 15s", ": 1s"))
+    return config
 
 
 class Prometheus(Process):

@@ -32,9 +32,10 @@ class AsyncTest(unittest.IsolatedAsyncioTestCase):
 
     async def test_encode_info_health(self):
         async with self.connected() as client:
-            result = await client.encode(picture(6), mode="tiny", request_id="x")
+            result = await client.encode(picture(6), mode="tiny", request_id="x", traceparent="y")
             self.assertEqual(result.stored[0, 0], 6)
             self.assertEqual(self.server.metadata[0]["x-request-id"], "x")
+            self.assertEqual(self.server.metadata[0]["traceparent"], "y")
             self.assertEqual((await client.info()).model, "fake")
             self.assertIs(await client.health(), Health.SERVING)
             self.assertIs(await client.health("other"), Health.SERVICE_UNKNOWN)

@@ -46,11 +46,13 @@ class CallTest(unittest.TestCase):
 
     def test_encode(self):
         server = self.serve()
-        result = self.client(server).encode(IMAGE, mode="base", request_id="page-7")
+        trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+        result = self.client(server).encode(IMAGE, mode="base", request_id="page-7", traceparent=trace)
         self.assertEqual(result.stored[0, 0], 6)
         self.assertEqual(result.timings.total, 0.25)
         self.assertEqual(server.requests[0].mode, 3)
         self.assertEqual(server.metadata[0]["x-request-id"], "page-7")
+        self.assertEqual(server.metadata[0]["traceparent"], trace)
 
     def test_info_and_health(self):
         server = self.serve()

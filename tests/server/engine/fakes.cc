@@ -121,7 +121,7 @@ void CountingObserver::OnStage(Stage stage, Mode, double) {
   ++stages[static_cast<int>(stage)];
   if (on_stage) on_stage(stage);
 }
-void CountingObserver::OnBatch(int, int, int size, int, bool, double) {
+void CountingObserver::OnBatch(int, int, int size, int, GraphUse, double) {
   ++batches;
   views += size;
 }

@@ -42,7 +42,7 @@ class CountingObserver final : public EngineObserver {
   std::function<void(int64_t items)> on_queue;
 
   void OnStage(Stage stage, Mode mode, double seconds) override;
-  void OnBatch(int device, int side, int size, int bucket, bool graph,
+  void OnBatch(int device, int side, int size, int bucket, GraphUse graph,
                double compute_seconds) override;
   void OnQueue(int64_t items, int64_t bytes) override;
   void OnInFlight(int64_t images, int64_t bytes) override;

@@ -1,7 +1,6 @@
 #include "server/metrics/metrics.h"
 
 #include <gmock/gmock.h>
-#include <prometheus/text_serializer.h>
 
 #include <fstream>
 #include <future>
@@ -13,25 +12,15 @@
 #include "server/metrics/exposition.h"
 #include "server/metrics/metric_table.h"
 #include "server/metrics/process_metrics.h"
+#include "server/metrics/trace_metrics.h"
 #include "tests/integration/http_get.h"
+#include "tests/server/metrics/samples.h"
 
 namespace deepencoder {
 namespace {
 
 using testing::HasSubstr;
 using testing::Not;
-
-// Samples by `name{label="value",...}`, labels as the serialiser writes them.
-std::map<std::string, std::string> Samples(const prometheus::Collectable& source) {
-  std::map<std::string, std::string> samples;
-  std::istringstream text(prometheus::TextSerializer().Serialize(source.Collect()));
-  for (std::string line; std::getline(text, line);) {
-    if (line.starts_with("#")) continue;
-    const size_t blank = line.rfind(' ');
-    samples[line.substr(0, blank)] = line.substr(blank + 1);
-  }
-  return samples;
-}
 
 TEST(MetricTableTest, NamesAreDistinctAndUnitsFollowTheConvention) {
   std::set<std::string> names;
@@ -41,7 +30,8 @@ TEST(MetricTableTest, NamesAreDistinctAndUnitsFollowTheConvention) {
     EXPECT_EQ(name.ends_with("_total"), spec.type == MetricType::kCounter) << name;
     EXPECT_EQ(spec.buckets != BucketSet::kNone, spec.type == MetricType::kHistogram) << name;
     const std::string unit = spec.unit;
-    if (unit == "seconds" || unit == "bytes") {
+    if (unit == "seconds" || unit == "bytes" || unit == "watts" || unit == "hertz" ||
+        unit == "celsius" || unit == "ratio") {
       EXPECT_THAT(name, HasSubstr(unit));
     }
     EXPECT_TRUE(name.starts_with("deepencoder_") || name.starts_with("process_")) << name;
@@ -72,7 +62,7 @@ TEST(MetricsTest, ExposesWhatTheTableSays) {
   metrics.SetBuildInfo("1", "c", "cpu: x", "bf16");
   metrics.SetModelInfo("m", "0123", true);
   metrics.StartCounting();
-  metrics.OnBatch(0, 640, 1, 1, false, 0.1);
+  metrics.OnBatch(0, 640, 1, 1, GraphUse::kNone, 0.1);
   class Fixed final : public Backend {
    public:
     const BackendInfo& info() const override { return info_; }
@@ -102,12 +92,16 @@ TEST(MetricsTest, ExposesWhatTheTableSays) {
             "200");
 
   std::map<std::string, prometheus::MetricFamily> exposed;
-  for (auto& families :
-       {metrics.collectable()->Collect(), ProcessMetrics().Collect(), memory.Collect()}) {
+  Logger quiet(LogLevel::kError, LogFormat::kText);
+  const auto exporter = OtlpExporter::Start({.endpoint = "127.0.0.1:1"}, &quiet);
+  ASSERT_TRUE(exporter.ok()) << exporter.status();
+  EXPECT_TRUE(TraceMetrics(nullptr).Collect().empty());
+  for (auto& families : {metrics.collectable()->Collect(), ProcessMetrics().Collect(),
+                         memory.Collect(), TraceMetrics(exporter->get()).Collect()}) {
     for (const auto& family : families) exposed[family.name] = family;
   }
-  ASSERT_EQ(exposed.size(), MetricTable().size());
   for (const MetricSpec& spec : MetricTable()) {
+    if (std::string_view(spec.name).starts_with("deepencoder_gpu_")) continue;  // gpu_monitor_test
     ASSERT_TRUE(exposed.contains(spec.name)) << spec.name;
     EXPECT_EQ(exposed[spec.name].help, spec.help);
     std::set<std::string> labels;
@@ -117,7 +111,9 @@ TEST(MetricsTest, ExposesWhatTheTableSays) {
     std::istringstream list(spec.labels);
     for (std::string label; std::getline(list, label, ',');) declared.insert(label);
     EXPECT_EQ(labels, declared) << spec.name;
+    exposed.erase(spec.name);
   }
+  EXPECT_TRUE(exposed.empty()) << exposed.begin()->first;
   memory.SetBackends({std::weak_ptr<const Backend>()});
   EXPECT_TRUE(Samples(memory).empty());
 }
@@ -128,8 +124,9 @@ TEST(MetricsTest, CountsWhatItHears) {
   metrics.StartCounting();
   metrics.OnImage(Mode::kGundam, 903);
   metrics.OnImage(Mode::kTiny, 73);
-  metrics.OnBatch(1, 640, 5, 8, true, 0.02);
-  metrics.OnBatch(1, 640, 8, 8, false, 0.03);
+  metrics.OnBatch(1, 640, 5, 8, GraphUse::kHit, 0.02);
+  metrics.OnBatch(1, 640, 8, 8, GraphUse::kMiss, 0.03);
+  metrics.OnBatch(1, 512, 2, 2, GraphUse::kNone, 0.03);  // no graphs there: neither hit nor miss
   metrics.OnQueue(4, 4096);
   metrics.OnInFlight(3, 333);
   metrics.OnReject(RejectReason::kViews);
@@ -191,7 +188,7 @@ TEST(MetricsTest, LosesNothingUnderManyThreads) {
       for (int i = 0; i < 5000; ++i) {
         metrics.OnImage(Mode::kBase, 2);
         metrics.OnStage(Stage::kQueue, Mode::kBase, 0.01);
-        metrics.OnBatch(t % 2, 1024, 1, 2, true, 0.01);
+        metrics.OnBatch(t % 2, 1024, 1, 2, GraphUse::kHit, 0.01);
         if (i % 1000 == 0) metrics.collectable()->Collect();
       }
     });

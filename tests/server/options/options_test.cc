@@ -165,6 +165,15 @@ TEST(ValuesTest, Bytes) {
               HasSubstr("expected 10 bytes to 1 MiB"));
 }
 
+TEST(ValuesTest, Shares) {
+  EXPECT_EQ(*ParseShare("0"), 0);
+  EXPECT_EQ(*ParseShare("0.25"), 0.25);
+  EXPECT_EQ(*ParseShare("1"), 1);
+  for (const char* wrong : {"", "-0.1", "1.01", "nan", "inf", "50%", "0.5 "}) {
+    EXPECT_EQ(ParseShare(wrong).status().code(), absl::StatusCode::kInvalidArgument) << wrong;
+  }
+}
+
 TEST(ValuesTest, Durations) {
   const auto parse = [](const char* text) {
     return ParseDuration(text, absl::ZeroDuration(), absl::Hours(24));

@@ -20,7 +20,8 @@
 
 namespace deepencoder {
 
-inline RpcContext TestContext(Metrics* metrics, const Logger* logger, int stream_window) {
+inline RpcContext TestContext(Metrics* metrics, const Logger* logger, int stream_window,
+                              const Tracer* tracer = nullptr) {
   RpcContext context;
   context.rules.modes = {Mode::kTiny, Mode::kSmall, Mode::kBase, Mode::kGundam};  // not large
   context.rules.max_tiles = 9;
@@ -30,13 +31,15 @@ inline RpcContext TestContext(Metrics* metrics, const Logger* logger, int stream
   context.stream_window = stream_window;
   context.observer = metrics;
   context.logger = logger;
+  context.tracer = tracer;
   return context;
 }
 
 class RpcServer {
  public:
-  explicit RpcServer(int stream_window = 4, const std::string& listen = "127.0.0.1:0")
-      : service(TestContext(&metrics, &logger, stream_window)), health({"a.Service"}) {
+  explicit RpcServer(int stream_window = 4, const std::string& listen = "127.0.0.1:0",
+                     const Tracer* tracer = nullptr)
+      : service(TestContext(&metrics, &logger, stream_window, tracer)), health({"a.Service"}) {
     auto started =
         GrpcServer::Start({.listen = {listen}, .max_image_bytes = 1 << 20}, {&service, &health});
     EXPECT_TRUE(started.ok()) << started.status();

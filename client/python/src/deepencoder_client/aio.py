@@ -119,7 +119,7 @@ class AsyncClient:
     async def info(self, *, timeout: float | None = 10.0) -> ModelInfo:
         """What the server serves: modes with their token counts, limits, device, weights."""
         request = protocol.GetModelInfoRequest().SerializeToString()
-        reply = await self._call(self._info, request, timeout, None)
+        reply = await self._call(self._info, request, timeout)
         return ModelInfo.from_message(protocol.ModelInfo.FromString(reply))
 
     async def health(self, service: str = "", *, timeout: float | None = 5.0) -> Health:
@@ -151,11 +151,15 @@ class AsyncClient:
     async def _encode_one(self, image: Image, options: EncodeOptions) -> Embeddings:
         request = build_request(await _load(image), options)
         timeout = options.get("timeout", DEFAULT_TIMEOUT)
-        reply = await self._call(self._encode, request, timeout, options.get("request_id"))
+        reply = await self._call(self._encode, request, timeout, options)
         return parse_reply(reply)
 
     async def _call(
-        self, method: Any, request: bytes, timeout: float | None, request_id: str | None
+        self,
+        method: Any,
+        request: bytes,
+        timeout: float | None,
+        options: EncodeOptions | None = None,
     ) -> bytes:
         """The reply, after retries."""
         attempts = Attempts(self._retry, timeout)
@@ -164,7 +168,7 @@ class AsyncClient:
                 reply: bytes = await method(
                     request,
                     timeout=attempts.remaining(),
-                    metadata=self._address.metadata(request_id),
+                    metadata=self._address.metadata(options),
                 )
                 return reply
             except grpc.aio.AioRpcError as failure:

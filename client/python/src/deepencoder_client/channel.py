@@ -12,6 +12,7 @@ from typing import Any, Union
 import grpc
 
 from .errors import REQUEST_ID
+from .options import EncodeOptions
 
 DEFAULT_SERVER = "127.0.0.1:50051"
 SERVER_VARIABLE = "DEEPENCODER_SERVER"
@@ -104,9 +105,11 @@ class Address:
             return module.insecure_channel(self.target, options=options)
         return module.secure_channel(self.target, self._tls.credentials(), options=options)
 
-    def metadata(self, request_id: str | None = None) -> Metadata:
+    def metadata(self, options: EncodeOptions | None = None) -> Metadata:
         """What rides with a call."""
-        pairs = [] if request_id is None else [(REQUEST_ID, request_id)]
+        names = ((REQUEST_ID, "request_id"), ("traceparent", "traceparent"))
+        values = [(key, (options or {}).get(name)) for key, name in names]
+        pairs = [(key, str(value)) for key, value in values if value is not None]
         if self._token is not None:
             token = self._token() if callable(self._token) else self._token
             pairs.append(("authorization", f"Bearer {token}"))

@@ -64,7 +64,7 @@ class Client:
         check_options(options)
         request = build_request(images.load(image), options)
         timeout = options.get("timeout", DEFAULT_TIMEOUT)
-        return parse_reply(self._call(self._encode, request, timeout, options.get("request_id")))
+        return parse_reply(self._call(self._encode, request, timeout, options))
 
     def encode_many(
         self,
@@ -82,10 +82,9 @@ class Client:
         check_options(options)
         if concurrency < 1:
             raise ValueError(f"concurrency: {concurrency} is not 1 or more")
-        request_id = options.get("request_id")
         calls = ManyCalls(
             self._encode,
-            lambda: self._address.metadata(request_id),
+            lambda: self._address.metadata(options),
             self._retry,
             images,
             options,
@@ -96,7 +95,7 @@ class Client:
     def info(self, *, timeout: float | None = 10.0) -> ModelInfo:
         """What the server serves: modes with their token counts, limits, device, weights."""
         request = protocol.GetModelInfoRequest().SerializeToString()
-        reply = self._call(self._info, request, timeout, None)
+        reply = self._call(self._info, request, timeout)
         return ModelInfo.from_message(protocol.ModelInfo.FromString(reply))
 
     def health(self, service: str = "", *, timeout: float | None = 5.0) -> Health:
@@ -126,7 +125,11 @@ class Client:
         self.close()
 
     def _call(
-        self, method: Any, request: bytes, timeout: float | None, request_id: str | None
+        self,
+        method: Any,
+        request: bytes,
+        timeout: float | None,
+        options: EncodeOptions | None = None,
     ) -> bytes:
         """The reply, after retries."""
         attempts = Attempts(self._retry, timeout)
@@ -135,7 +138,7 @@ class Client:
                 reply: bytes = method(
                     request,
                     timeout=attempts.remaining(),
-                    metadata=self._address.metadata(request_id),
+                    metadata=self._address.metadata(options),
                 )
                 return reply
             except grpc.RpcError as failure:

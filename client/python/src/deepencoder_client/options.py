@@ -38,6 +38,9 @@ class EncodeOptions(TypedDict, total=False):
     request_id: str | None
     """Names the call in the server's logs: 1 to 128 printable ASCII characters, no blanks."""
 
+    traceparent: str | None
+    """The caller's span, as W3C Trace Context writes it: the server's spans become its children."""
+
 
 _CHOICES = {"mode": Mode, "dtype": DType, "alpha": Alpha, "gray16": Gray16}
 
