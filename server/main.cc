@@ -4,12 +4,16 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/clock.h"
 #include "encoder/version/version.h"
+#include "server/credentials.h"
+#include "server/engine/client_limits.h"
+#include "server/engine/limited_engine.h"
 #include "server/kserve/inference_service.h"
 #include "server/metrics/device_metrics.h"
 #include "server/metrics/exposition.h"
@@ -19,6 +23,7 @@
 #include "server/options.h"
 #include "server/rpc/grpc_server.h"
 #include "server/rpc/health_service.h"
+#include "server/rpc/pending_replies.h"
 #include "server/rpc/vision_encoder_service.h"
 #include "server/stop_signals.h"
 #include "server/warm_up.h"
@@ -48,6 +53,31 @@ absl::Status WriteReadyFile(const std::string& path, const std::vector<std::stri
   return absl::OkStatus();
 }
 
+absl::Duration OrInfinite(absl::Duration bound) {
+  return bound == absl::ZeroDuration() ? absl::InfiniteDuration() : bound;
+}
+
+ConnectionOptions ConnectionOptionsOf(const ServerOptions& options) {
+  return {.max_connections = options.max_connections,
+          .max_streams = options.max_streams,
+          .max_metadata = options.max_metadata,
+          .keepalive = OrInfinite(options.keepalive),
+          .max_idle = OrInfinite(options.max_connection_idle),
+          .max_age = OrInfinite(options.max_connection_age),
+          .max_age_grace = OrInfinite(options.max_connection_age_grace)};
+}
+
+PendingReplyLimits ReplyLimitsOf(const ServerOptions& options) {
+  return {.timeout = OrInfinite(options.reply_timeout),
+          .bytes = options.reply_memory == 0 ? INT64_MAX : options.reply_memory};
+}
+
+ClientLimitOptions ClientLimitsOf(const ServerOptions& options) {
+  return {.images_per_second = options.client_images_per_second,
+          .bytes_per_second = options.client_bytes_per_second,
+          .images_in_flight = options.client_images_in_flight};
+}
+
 // The parts of a running server. Members are destroyed from the last to the first: listeners, then the
 // services behind them, then the engine, then what hears it.
 class Server {
@@ -55,12 +85,15 @@ class Server {
   Server(const ServerOptions& options, const Logger* logger)
       : options_(options),
         logger_(logger),
+        credentials_(options_, &metrics_, logger_),
+        replies_(ReplyLimitsOf(options_), [this](std::string_view why) { OnStalledReply(why); }),
         service_(MakeRpcContext()),
         kserve_(MakeRpcContext(), [this] { return service_.Admit(); }),
         health_(ServiceNames()) {}
 
   // Opens the ports (health says NOT_SERVING), loads the model, warms up, says SERVING.
   absl::Status Start() {
+    if (absl::Status status = credentials_.Load(); !status.ok()) return status;
     if (absl::Status status = Listen(); !status.ok()) return status;
     absl::StatusOr<LoadedModel> model = LoadModel(options_, &metrics_, &clock_, logger_);
     if (!model.ok()) return model.status();
@@ -110,8 +143,16 @@ class Server {
     return {.rules = RulesOf(options_),
             .max_image_pixels = options_.max_image_pixels,
             .stream_window = static_cast<int>(options_.stream_window),
+            .authenticator = &credentials_.names(),
+            .replies = &replies_,
             .observer = &metrics_,
             .logger = logger_};
+  }
+
+  void OnStalledReply(std::string_view why) {
+    metrics_.OnStalledReply();
+    logger_->Warning("a client did not take its replies: its call was given up",
+                     {{"bound", why == "time" ? "--reply-timeout" : "--reply-memory"}});
   }
 
   std::vector<std::string> ServiceNames() const {
@@ -126,7 +167,11 @@ class Server {
     auto grpc = GrpcServer::Start({.listen = options_.listen,
                                    .memory = options_.grpc_memory,
                                    .max_image_bytes = options_.max_image_bytes,
-                                   .reflection = options_.reflection},
+                                   .reflection = options_.reflection,
+                                   .tls = credentials_.tls(),
+                                   .authenticator = credentials_.authenticator(),
+                                   .connections = ConnectionOptionsOf(options_),
+                                   .observer = &metrics_},
                                   services);
     if (!grpc.ok()) {
       return {grpc.status().code(), "--listen: " + std::string(grpc.status().message())};
@@ -135,6 +180,7 @@ class Server {
     for (const std::string& address : grpc_->addresses()) {
       logger_->Info("listening", {{"for", "grpc"}, {"address", address}});
     }
+    credentials_.WarnOfExposure(grpc_->exposed());
     if (options_.metrics_listen.empty()) return absl::OkStatus();
     auto exposition =
         Exposition::Start(options_.metrics_listen,
@@ -164,7 +210,8 @@ class Server {
                           std::string(Name(model.compute)));
     metrics_.StartCounting();
     const std::string device = model.info.device();
-    service_.SetServing(std::make_shared<const Serving>(Serving{model.engine, model.info}));
+    service_.SetServing(
+        std::make_shared<const Serving>(Serving{WithClientLimits(model.engine), model.info}));
     SetServing(engine_->healthy());
     const double age = ProcessAge();
     metrics_.SetStartDuration(age);
@@ -172,6 +219,12 @@ class Server {
                               {"version", kBuildVersion},
                               {"commit", kBuildCommit},
                               {"start_seconds", age}});
+  }
+
+  // What calls use: the engine, behind the limits of each client.
+  std::shared_ptr<Engine> WithClientLimits(std::shared_ptr<Engine> engine) {
+    if (!ClientLimitsOf(options_).any()) return engine;
+    return std::make_shared<LimitedEngine>(client_limits_, std::move(engine), &metrics_);
   }
 
   void SetServing(bool serving) {
@@ -188,7 +241,11 @@ class Server {
   const WallClock clock_;
   Metrics metrics_;
   const std::shared_ptr<BackendMemory> memory_ = std::make_shared<BackendMemory>();
+  const std::shared_ptr<ClientLimits> client_limits_ =
+      std::make_shared<ClientLimits>(ClientLimitsOf(options_), &clock_);
   std::shared_ptr<Engine> engine_;
+  Credentials credentials_;
+  PendingReplies replies_;
   VisionEncoderService service_;
   kserve::InferenceService kserve_;
   HealthService health_;

@@ -15,6 +15,8 @@
 #include "server/kserve/describe.h"
 #include "server/kserve/infer_request.h"
 #include "server/kserve/infer_response.h"
+#include "server/rpc/client_identity.h"
+#include "server/rpc/pending_replies.h"
 #include "server/rpc/request_id.h"
 #include "server/rpc/status.h"
 
@@ -46,15 +48,18 @@ absl::Status OfImage(size_t index, const absl::Status& status) {
 class InferCall final : public grpc::ServerUnaryReactor {
  public:
   InferCall(const RpcContext* rpc, grpc::CallbackServerContext* context, grpc::ByteBuffer* response)
-      : rpc_(rpc), response_(response), request_id_(TakeRequestId(*context)) {
+      : rpc_(rpc),
+        context_(context),
+        response_(response),
+        request_id_(TakeRequestId(*context)),
+        client_(IdentityOf(*context, rpc->authenticator)) {
     rpc_->observer->OnCallStarted(Method::kModelInfer);
   }
 
-  void Run(std::shared_ptr<const Serving> serving, grpc::CallbackServerContext* context,
-           const grpc::ByteBuffer& buffer) {
+  void Run(std::shared_ptr<const Serving> serving, const grpc::ByteBuffer& buffer) {
     const auto message = Parse(buffer);
     // What was received is parsed: gRPC need not keep it for as long as the images are encoded.
-    context->GetRpcAllocatorState()->FreeRequest();
+    context_->GetRpcAllocatorState()->FreeRequest();
     if (!message.ok()) return Refuse(message.status());
     model_ = serving->info.model();
     absl::Status status =
@@ -63,7 +68,7 @@ class InferCall final : public grpc::ServerUnaryReactor {
     absl::StatusOr<InferRequest> request = ReadInferRequest(*message);
     if (!request.ok()) return Refuse(request.status());
     request_ = *std::move(request);
-    absl::StatusOr<std::vector<EncodeJob>> jobs = MakeJobs(DeadlineOf(*context));
+    absl::StatusOr<std::vector<EncodeJob>> jobs = MakeJobs(DeadlineOf(*context_));
     if (!jobs.ok()) return Refuse(jobs.status());
     Encode(std::move(serving), *std::move(jobs));
   }
@@ -84,6 +89,7 @@ class InferCall final : public grpc::ServerUnaryReactor {
           ToJob(request_.options.image, std::move(request_.files[i]), rpc_->rules);
       if (!job.ok()) return InBatch(i, job.status());
       job->request_id = request_id_;
+      job->client = client_;
       job->deadline = deadline;
       job->cancel = cancel_;
       jobs.push_back(*std::move(job));
@@ -122,7 +128,10 @@ class InferCall final : public grpc::ServerUnaryReactor {
     if (failed_) return Answer(failure_);
     absl::StatusOr<grpc::ByteBuffer> written = WriteInferResponse(model_, request_, results_);
     results_.clear();  // the answer holds what it needs
-    if (written.ok()) *response_ = *std::move(written);
+    if (written.ok()) {
+      *response_ = *std::move(written);
+      WatchReply(rpc_->replies, this, response_->Length(), context_);
+    }
     Answer(written.status());
   }
 
@@ -138,13 +147,16 @@ class InferCall final : public grpc::ServerUnaryReactor {
 
   void OnCancel() override { cancel_->Cancel(); }
   void OnDone() override {
+    if (rpc_->replies != nullptr) rpc_->replies->Remove(this);
     rpc_->observer->OnCallEnded(Method::kModelInfer, code_);
     delete this;
   }
 
   const RpcContext* const rpc_;
+  grpc::CallbackServerContext* const context_;  // until OnDone
   grpc::ByteBuffer* const response_;
   const std::string request_id_;
+  const std::string client_;
   const absl::Time arrived_ = absl::Now();
   const std::shared_ptr<CancelFlag> cancel_ = std::make_shared<CancelFlag>();
   std::shared_ptr<const Serving> serving_;  // its engine outlives the jobs
@@ -244,7 +256,7 @@ grpc::ServerUnaryReactor* InferenceService::ModelInfer(grpc::CallbackServerConte
   auto* call = new InferCall(&rpc_, context, response);
   auto serving = admit_();
   if (serving.ok()) {
-    call->Run(*std::move(serving), context, *request);
+    call->Run(*std::move(serving), *request);
   } else {
     call->Refuse(serving.status());
   }

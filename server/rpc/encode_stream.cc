@@ -3,7 +3,9 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "server/rpc/client_identity.h"
 #include "server/rpc/message_buffer.h"
+#include "server/rpc/pending_replies.h"
 #include "server/rpc/request_id.h"
 #include "server/rpc/status.h"
 
@@ -30,7 +32,9 @@ EncodeStream::EncodeStream(const RpcContext* rpc, std::shared_ptr<const Serving>
     : rpc_(rpc),
       serving_(std::move(serving)),
       closed_(std::move(closed)),
+      context_(context),
       request_id_(TakeRequestId(*context)),
+      client_(IdentityOf(*context, rpc->authenticator)),
       deadline_(DeadlineOf(*context)) {
   rpc_->observer->OnCallStarted(Method::kEncodeImages);
 }
@@ -111,6 +115,7 @@ void EncodeStream::HandleRequest(const grpc::ByteBuffer& message) {
   std::string image_id = request->id();
   absl::StatusOr<EncodeJob> job = MakeJob(request, rpc_->rules, request_id_, deadline_, cancel_);
   if (!job.ok()) return Answer(image_id, arrived, job.status());
+  job->client = client_;
   serving_->engine->Encode(
       *std::move(job),
       [self = shared_from_this(), image_id = std::move(image_id), arrived](
@@ -126,6 +131,8 @@ void EncodeStream::Answer(const std::string& image_id, absl::Time arrived,
   grpc::ByteBuffer reply = result.ok()
                                ? SerializeResponse(ToResponse(image_id, *result), *result)
                                : SerializeResponse(ToErrorResponse(image_id, result.status()));
+  // Before it can be taken.
+  WatchReply(rpc_->replies, this, reply.Length(), context_);
   Steps steps;
   {
     const MutexLock lock(mutex_);
@@ -137,6 +144,9 @@ void EncodeStream::Answer(const std::string& image_id, absl::Time arrived,
 
 void EncodeStream::OnWriteDone(bool ok) {
   if (!ok) cancel_->Cancel();
+  if (rpc_->replies != nullptr) {
+    rpc_->replies->Taken(this, static_cast<int64_t>(outgoing_.Length()));
+  }
   outgoing_.Clear();
   Steps steps;
   {
@@ -167,6 +177,7 @@ void EncodeStream::OnDone() {
     const MutexLock lock(mutex_);
     code = code_;
   }
+  if (rpc_->replies != nullptr) rpc_->replies->Remove(this);
   rpc_->observer->OnCallEnded(Method::kEncodeImages, code);
   closed_(this);
 }

@@ -19,6 +19,7 @@ class Process {
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
 
+  pid_t pid() const { return pid_; }
   void Signal(int number) const;
   bool running();
   // Waits for its end: exit status, or 128 + signal as shells count.
