@@ -12,6 +12,7 @@ namespace {
 constexpr char kRootVariable[] = "DEEPENCODER_ROOT_CERTIFICATES";
 constexpr char kCertificateVariable[] = "DEEPENCODER_CLIENT_CERTIFICATE";
 constexpr char kKeyVariable[] = "DEEPENCODER_CLIENT_KEY";
+constexpr char kNameVariable[] = "DEEPENCODER_SERVER_NAME";
 constexpr char kTokenVariable[] = "DEEPENCODER_TOKEN";
 
 std::string Variable(const char* name) {
@@ -33,6 +34,7 @@ void AddServerFlags(FlagSet& flags, ServerFlags& values) {
   values.files.root_certificates = Variable(kRootVariable);
   values.files.client_certificate = Variable(kCertificateVariable);
   values.files.client_key = Variable(kKeyVariable);
+  values.files.server_name = Variable(kNameVariable);
   flags.AddText("server", "ADDRESS",
                 "host:port or unix:PATH. Default: $DEEPENCODER_SERVER, else 127.0.0.1:50051.",
                 &values.server);
@@ -45,7 +47,7 @@ void AddServerFlags(FlagSet& flags, ServerFlags& values) {
                 &values.files.client_certificate);
   flags.AddText("client-key", "PEM", "Its key. Default: $DEEPENCODER_CLIENT_KEY.",
                 &values.files.client_key);
-  flags.AddText("server-name", "NAME", "In the server's certificate, if not in its address.",
+  flags.AddText("server-name", "NAME", "In the server's certificate, if not its address.\nDefault: $DEEPENCODER_SERVER_NAME.",
                 &values.files.server_name);
   flags.AddText("token-file", "FILE",
                 "Bearer token. Default: $DEEPENCODER_TOKEN (a flag would be seen by all users).",

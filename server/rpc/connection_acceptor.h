@@ -5,7 +5,6 @@
 #include <grpcpp/server_builder.h>
 #include <sys/types.h>
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <thread>

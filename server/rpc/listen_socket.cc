@@ -41,7 +41,12 @@ std::optional<HostPort> ParseHostPort(std::string_view address) {
   return HostPort{std::string(host), port};
 }
 
-absl::Status SystemError() { return absl::UnavailableError(std::strerror(errno)); }
+// NOT_FOUND: this machine has no such address, or no such kind of address.
+absl::Status SystemError() {
+  const std::string text = std::strerror(errno);
+  return errno == EAFNOSUPPORT || errno == EADDRNOTAVAIL ? absl::NotFoundError(text)
+                                                         : absl::UnavailableError(text);
+}
 
 bool IsLoopback(const sockaddr_storage& address) {
   if (address.ss_family == AF_INET) {
@@ -177,10 +182,10 @@ absl::StatusOr<std::vector<ListenSocket>> ListenSocket::Listen(const std::string
     if (made.ok()) {
       port = made->port_;
       sockets.push_back(*std::move(made));
-    } else if (errno != EAFNOSUPPORT && errno != EADDRNOTAVAIL) {
-      return made.status();  // in use or not permitted; a family that is not there is no error
-    } else {
-      failure = made.status();
+    } else if (!absl::IsNotFound(made.status())) {
+      return made.status();
+    } else {  // no error while another family is there
+      failure = absl::UnavailableError(made.status().message());
     }
   }
   if (sockets.empty()) return failure;

@@ -6,7 +6,7 @@
 #include <functional>
 #include <map>
 #include <set>
-#include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 

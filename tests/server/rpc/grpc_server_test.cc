@@ -68,8 +68,8 @@ TEST(GrpcServerTest, APathThatIsTooLongIsAnError) {
 
 TEST(GrpcServerTest, KnowsWhetherOthersReachIt) {
   HealthService health({});
-  for (const auto& [address, exposed] : std::vector<std::pair<std::string, bool>>{
-           {"127.0.0.1:0", false}, {"localhost:0", false}, {"0.0.0.0:0", true}}) {
+  for (const auto& [address, exposed] :
+       std::vector<std::pair<std::string, bool>>{{"127.0.0.1:0", false}, {"0.0.0.0:0", true}}) {
     const auto server = GrpcServer::Start({.listen = {address}}, {&health});
     ASSERT_TRUE(server.ok()) << server.status();
     EXPECT_EQ((*server)->exposed(), exposed) << address;
