@@ -21,6 +21,7 @@
 #include "server/metrics/process_metrics.h"
 #include "server/model_loader.h"
 #include "server/options.h"
+#include "server/rpc/grpc_log.h"
 #include "server/rpc/grpc_server.h"
 #include "server/rpc/health_service.h"
 #include "server/rpc/pending_replies.h"
@@ -258,6 +259,7 @@ int Run(const ServerOptions& options) {
   static auto* const logger = new Logger(options.log_level, options.log_format);
   static auto* const stop = new StopSignals(logger);
   logger->Info("deepencoder-server", {{"version", kBuildVersion}, {"commit", kBuildCommit}});
+  ForwardGrpcLog(logger);
   Server server(options, logger);
   if (absl::Status status = server.Start(); !status.ok()) {
     logger->Error("cannot start", {{"reason", std::string(status.message())}});
