@@ -20,6 +20,7 @@
 #include "client/bench_target.h"
 #include "client/commands.h"
 #include "client/flags.h"
+#include "client/server_flags.h"
 #include "encoder/weights/atomic_file.h"
 
 namespace deepencoder::client {
@@ -32,7 +33,7 @@ constexpr char kStandardOutput[] = "-";
 
 struct BenchArguments {
   std::vector<std::string> words;  // images or, with --compare, result files
-  std::string server = ServerFromEnvironment();
+  ServerFlags server;
   EncodeOptions options;
   std::vector<std::pair<Mode, double>> mix = {{Mode::kGundam, 1.0}};
   std::vector<std::pair<int, int>> sizes = {{1240, 1754}};
@@ -113,9 +114,7 @@ void AddLoadFlags(FlagSet& flags, BenchArguments& args) {
 
 FlagSet BenchFlags(BenchArguments& args) {
   FlagSet flags;
-  flags.AddText("server", "ADDRESS",
-                "host:port or unix:PATH. Default: $DEEPENCODER_SERVER, else 127.0.0.1:50051.",
-                &args.server);
+  AddServerFlags(flags, args.server);
   AddLoadFlags(flags, args);
   flags.Add(
       "dtype", "DTYPE", "Of the replies: bf16, fp16 or fp32. Default: bf16.",
@@ -216,7 +215,7 @@ std::string LimitsText(const LoadSettings& load) {
 BenchResult StartResult(const BenchArguments& args, const ModelInfo& info,
                         const std::vector<WorkItem>& items) {
   BenchResult result;
-  result.server = args.server;
+  result.server = args.server.server;
   result.model = info.model;
   result.device = info.device;
   result.version = info.version;
@@ -275,7 +274,9 @@ int RunLoadTest(const BenchArguments& args, const Style& style) {
   }
   ClientOptions client_options;
   client_options.retry.max_attempts = 1;
-  const auto client = Client::Create(args.server, client_options);
+  const absl::StatusOr<ClientOptions> options = WithServerFlags(args.server, client_options);
+  const auto client = options.ok() ? Client::Create(args.server.server, *options)
+                                   : absl::StatusOr<std::unique_ptr<Client>>(options.status());
   absl::Status status = client.ok() ? (*client)->Connect(args.connect_timeout) : client.status();
   const absl::StatusOr<ModelInfo> info =
       status.ok() ? (*client)->Info() : absl::StatusOr<ModelInfo>(status);

@@ -1,16 +1,13 @@
 #include "client/client.h"
 
-#include <grpc/grpc.h>
 #include <grpcpp/alarm.h>
 #include <grpcpp/client_context.h>
-#include <grpcpp/create_channel.h>
-#include <grpcpp/security/credentials.h>
-#include <grpcpp/support/channel_arguments.h>
 
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "client/channel.h"
 #include "client/client_impl.h"
 #include "client/retry.h"
 #include "client/wire.h"
@@ -22,30 +19,6 @@ constexpr char kRequestIdKey[] = "x-request-id";
 constexpr char kTraceparentKey[] = "traceparent";
 // How gRPC's text begins when it has refused a message before the server saw it.
 constexpr char kTooLarge[] = "Received message larger than max";
-
-// gRPC 1.51 joins its poller, which may sleep for 10 seconds, when its last object goes: so the library
-// is held until the process ends.
-void HoldGrpc() {
-  [[maybe_unused]] static const bool held = [] {
-    grpc_init();
-    return true;
-  }();
-}
-
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target) {
-  HoldGrpc();
-  grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(-1);  // a reply in fp32 with 32 tiles has 20 MB
-  arguments.SetMaxSendMessageSize(-1);     // the server says what is too large, and by how much
-  // A server that comes back is found soon: gRPC's own delay grows to two minutes, and is shared by all
-  // channels of the process to that address.
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
-                   5000);  // in fact how long an attempt may take
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000);
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
-}
 
 }  // namespace
 
@@ -114,10 +87,11 @@ class EncodeOperation : public std::enable_shared_from_this<EncodeOperation> {
 
 // ------------------------------------------------------------------ Client::Impl
 
-Client::Impl::Impl(std::string server, const ClientOptions& client_options)
+Client::Impl::Impl(std::string server, const ClientOptions& client_options,
+                   std::shared_ptr<grpc::Channel> opened)
     : target(std::move(server)),
       options(client_options),
-      channel(MakeChannel(target)),
+      channel(std::move(opened)),
       stub(v1::VisionEncoder::NewStub(channel)) {}
 
 Client::Impl::~Impl() {
@@ -154,11 +128,13 @@ Client::~Client() = default;
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Create(const std::string& target,
                                                        const ClientOptions& options) {
-  if (target.empty()) return absl::InvalidArgumentError("the server's address is empty");
   if (options.retry.max_attempts < 1) {
     return absl::InvalidArgumentError("a retry policy needs at least one attempt");
   }
-  return std::unique_ptr<Client>(new Client(std::make_unique<Impl>(target, options)));
+  auto channel = OpenChannel(target, options);
+  if (!channel.ok()) return channel.status();
+  return std::unique_ptr<Client>(
+      new Client(std::make_unique<Impl>(target, options, *std::move(channel))));
 }
 
 absl::Status Client::Connect(absl::Duration timeout) {

@@ -111,8 +111,17 @@ struct RetryPolicy {
   absl::Duration max_delay = absl::Seconds(5);
 };
 
+// PEM files; empty: not used.
+struct TlsOptions {
+  std::string root_certificates;               // whom to trust; empty: whom gRPC trusts by default
+  std::string client_certificate, client_key;  // shown to the server
+  std::string server_name;  // in the server's certificate, if it is not the one in its address
+};
+
 struct ClientOptions {
   RetryPolicy retry;
+  std::optional<TlsOptions> tls;  // nothing: plain text
+  std::string token;              // sent as "authorization: Bearer TOKEN"; empty: none
 };
 
 // One image of EncodeMany.
@@ -125,7 +134,8 @@ struct ManyResult {
 class Client {
  public:
   // `target`: "host:port", "unix:path", or any gRPC name. No connection is made yet.
-  // Errors: INVALID_ARGUMENT (an empty target, a retry policy without attempts).
+  // Errors: INVALID_ARGUMENT (an empty target, a retry policy without attempts, a token that would leave
+  // this machine unencrypted), those of reading the files of TLS.
   static absl::StatusOr<std::unique_ptr<Client>> Create(const std::string& target,
                                                         const ClientOptions& options = {});
   // Waits for calls under way.

@@ -15,7 +15,7 @@ namespace deepencoder::client {
 
 class Client::Impl {
  public:
-  Impl(std::string target, const ClientOptions& options);
+  Impl(std::string target, const ClientOptions& options, std::shared_ptr<grpc::Channel> channel);
   ~Impl();  // waits for CallEnded of every CallStarted
 
   void CallStarted();

@@ -1,8 +1,6 @@
 #include "client/commands.h"
 
 #include <grpcpp/client_context.h>
-#include <grpcpp/create_channel.h>
-#include <grpcpp/security/credentials.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -10,24 +8,18 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "client/channel.h"
 #include "client/client.h"
 #include "client/flags.h"
+#include "client/server_flags.h"
 #include "client/tensor_file.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 
 namespace deepencoder::client {
 namespace {
 
-struct ServerFlags {
-  std::string server = ServerFromEnvironment();
-  absl::Duration timeout = absl::Seconds(5);
-};
-
-void AddServerFlags(FlagSet& flags, ServerFlags& values) {
-  flags.AddText("server", "ADDRESS",
-                "host:port or unix:PATH. Default: $DEEPENCODER_SERVER, else 127.0.0.1:50051.",
-                &values.server);
-  flags.AddDuration("timeout", "Longest time to wait. Default: 5s.", &values.timeout);
+void AddWaitFlag(FlagSet& flags, absl::Duration* timeout) {
+  flags.AddDuration("timeout", "Longest time to wait. Default: 5s.", timeout);
 }
 
 // Parses a command that takes flags only; the exit status if it ends here.
@@ -101,21 +93,25 @@ std::string Describe(const absl::Status& status) {
 
 int RunInfo(const std::vector<std::string>& args) {
   ServerFlags values;
+  absl::Duration timeout = absl::Seconds(5);
   bool json = false, help = false;
   FlagSet flags;
   AddServerFlags(flags, values);
+  AddWaitFlag(flags, &timeout);
   flags.AddSwitch("json", "One JSON object.", &json);
   flags.AddSwitch("help", "Print this.", &help);
   const std::optional<int> ended =
       ParseFlagsOnly(flags, args, help, "deepencoder info [flags]: what a server serves.\n");
   if (ended) return *ended;
-  const auto client = Client::Create(values.server);
+  const absl::StatusOr<ClientOptions> options = WithServerFlags(values);
+  const auto client = options.ok() ? Client::Create(values.server, *options)
+                                   : absl::StatusOr<std::unique_ptr<Client>>(options.status());
   const absl::StatusOr<ModelInfo> info =
-      client.ok() ? (*client)->Info(values.timeout) : absl::StatusOr<ModelInfo>(client.status());
+      client.ok() ? (*client)->Info(timeout) : absl::StatusOr<ModelInfo>(client.status());
   if (!info.ok()) {
     PrintError(Describe(info.status()));
-    return info.status().code() == absl::StatusCode::kInvalidArgument ? kExitUsage
-                                                                      : kExitUnreachable;
+    if (!client.ok()) return kExitUsage;
+    return absl::IsUnauthenticated(info.status()) ? kExitFailed : kExitUnreachable;
   }
   std::fputs((json ? InfoJson(*info) : InfoText(*info)).c_str(), stdout);
   return kExitOk;
@@ -123,9 +119,11 @@ int RunInfo(const std::vector<std::string>& args) {
 
 int RunHealth(const std::vector<std::string>& args) {
   ServerFlags values;
+  absl::Duration timeout = absl::Seconds(5);
   bool json = false, help = false;
   FlagSet flags;
   AddServerFlags(flags, values);
+  AddWaitFlag(flags, &timeout);
   flags.AddSwitch("json", "One JSON object.", &json);
   flags.AddSwitch("help", "Print this.", &help);
   const std::optional<int> ended = ParseFlagsOnly(
@@ -135,10 +133,17 @@ int RunHealth(const std::vector<std::string>& args) {
   if (ended) return *ended;
 
   using grpc::health::v1::HealthCheckResponse;
-  const auto stub = grpc::health::v1::Health::NewStub(
-      grpc::CreateChannel(values.server, grpc::InsecureChannelCredentials()));
+  const absl::StatusOr<ClientOptions> options = WithServerFlags(values);
+  const auto channel = options.ok()
+                           ? OpenChannel(values.server, *options)
+                           : absl::StatusOr<std::shared_ptr<grpc::Channel>>(options.status());
+  if (!channel.ok()) {
+    PrintError(Describe(channel.status()));
+    return kExitUsage;
+  }
+  const auto stub = grpc::health::v1::Health::NewStub(*channel);
   grpc::ClientContext context;
-  context.set_deadline(absl::ToChronoTime(absl::Now() + values.timeout));
+  context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
   HealthCheckResponse response;
   const grpc::Status status =
       stub->Check(&context, grpc::health::v1::HealthCheckRequest(), &response);

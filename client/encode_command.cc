@@ -18,6 +18,7 @@
 #include "client/commands.h"
 #include "client/flags.h"
 #include "client/progress.h"
+#include "client/server_flags.h"
 #include "client/tensor_file.h"
 
 namespace deepencoder::client {
@@ -27,7 +28,7 @@ constexpr char kNpy[] = ".npy", kSafetensors[] = ".safetensors";
 
 struct EncodeArguments {
   std::vector<std::string> images;
-  std::string server = ServerFromEnvironment();
+  ServerFlags server;
   EncodeOptions options;
   bool dtype_given = false;
   std::string out, out_dir, format = "safetensors";
@@ -53,9 +54,7 @@ const char kUsage[] =
 FlagSet EncodeFlags(EncodeArguments& args) {
   FlagSet flags;
   EncodeOptions& options = args.options;
-  flags.AddText("server", "ADDRESS",
-                "host:port or unix:PATH. Default: $DEEPENCODER_SERVER, else 127.0.0.1:50051.",
-                &args.server);
+  AddServerFlags(flags, args.server);
   flags.Add("mode", "MODE",
             "tiny (73 rows), small (111), base (273), large (421),\n"
             "or gundam (273, and tiles unless the image is small). Default: gundam.",
@@ -332,7 +331,9 @@ int RunEncode(const std::vector<std::string>& words) {
     PrintError("encode: " + std::string(status.message()));
     return kExitUsage;
   }
-  const auto client = Client::Create(args.server);
+  const absl::StatusOr<ClientOptions> options = WithServerFlags(args.server);
+  const auto client = options.ok() ? Client::Create(args.server.server, *options)
+                                   : absl::StatusOr<std::unique_ptr<Client>>(options.status());
   status = client.ok() ? (*client)->Connect(args.connect_timeout) : client.status();
   if (!status.ok()) {
     PrintError(Describe(status));

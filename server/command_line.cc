@@ -150,6 +150,7 @@ absl::StatusOr<Command> ParseCommandLine(std::span<const char* const> args,
         "synthesize DIR' makes one to try things with)");
   }
   if (absl::Status status = CheckAdminAddress(command.options); !status.ok()) return status;
+  if (absl::Status status = CheckSecurity(command.options); !status.ok()) return status;
   return command;
 }
 

@@ -9,6 +9,7 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -16,6 +17,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "encoder/version/version.h"
+#include "server/credentials.h"
+#include "server/engine/client_limits.h"
+#include "server/engine/limited_engine.h"
 #include "server/exit_timer.h"
 #include "server/kserve/inference_service.h"
 #include "server/metrics/device_metrics.h"
@@ -28,8 +32,10 @@
 #include "server/options.h"
 #include "server/reloader.h"
 #include "server/rpc/admin_service.h"
+#include "server/rpc/grpc_log.h"
 #include "server/rpc/grpc_server.h"
 #include "server/rpc/health_service.h"
+#include "server/rpc/pending_replies.h"
 #include "server/rpc/vision_encoder_service.h"
 #include "server/signals.h"
 #include "server/trace/otlp_exporter.h"
@@ -97,6 +103,31 @@ absl::StatusOr<std::unique_ptr<OtlpExporter>> StartExporter(const ServerOptions&
                       "--otlp-endpoint: " + std::string(exporter.status().message()));
 }
 
+absl::Duration OrInfinite(absl::Duration bound) {
+  return bound == absl::ZeroDuration() ? absl::InfiniteDuration() : bound;
+}
+
+ConnectionOptions ConnectionOptionsOf(const ServerOptions& options) {
+  return {.max_connections = options.max_connections,
+          .max_streams = options.max_streams,
+          .max_metadata = options.max_metadata,
+          .keepalive = OrInfinite(options.keepalive),
+          .max_idle = OrInfinite(options.max_connection_idle),
+          .max_age = OrInfinite(options.max_connection_age),
+          .max_age_grace = OrInfinite(options.max_connection_age_grace)};
+}
+
+PendingReplyLimits ReplyLimitsOf(const ServerOptions& options) {
+  return {.timeout = OrInfinite(options.reply_timeout),
+          .bytes = options.reply_memory == 0 ? INT64_MAX : options.reply_memory};
+}
+
+ClientLimitOptions ClientLimitsOf(const ServerOptions& options) {
+  return {.images_per_second = options.client_images_per_second,
+          .bytes_per_second = options.client_bytes_per_second,
+          .images_in_flight = options.client_images_in_flight};
+}
+
 // The parts of a running server. Members are destroyed from the last to the first: listeners, then the
 // services behind them, then the engine, then what hears it.
 class Server {
@@ -111,6 +142,8 @@ class Server {
                     : std::make_unique<Tracer>(options.trace_ratio, exporter_.get())),
         gpus_(std::make_shared<GpuMonitor>(GpuMonitorOptions{.period = options.gpu_metrics_period},
                                            &clock_, logger)),
+        credentials_(options_, &metrics_, logger_),
+        replies_(ReplyLimitsOf(options_), [this](std::string_view why) { OnStalledReply(why); }),
         service_(MakeRpcContext()),
         kserve_(MakeRpcContext(), [this] { return service_.Admit(); }),
         health_(ServiceNames()),
@@ -123,6 +156,7 @@ class Server {
 
   // Opens the ports (health says NOT_SERVING), loads the model, warms up, says SERVING.
   absl::Status Start() {
+    if (absl::Status status = credentials_.Load(); !status.ok()) return status;
     if (absl::Status status = Listen(); !status.ok()) return status;
     const absl::StatusOr<DevicePlan> plan = ChooseDevices(options_, *logger_);
     if (!plan.ok()) return plan.status();
@@ -197,9 +231,17 @@ class Server {
     return {.rules = RulesOf(options_),
             .max_image_pixels = options_.max_image_pixels,
             .stream_window = static_cast<int>(options_.stream_window),
+            .authenticator = &credentials_.names(),
+            .replies = &replies_,
             .observer = &metrics_,
             .logger = logger_,
             .tracer = tracer_.get()};
+  }
+
+  void OnStalledReply(std::string_view why) {
+    metrics_.OnStalledReply();
+    logger_->Warning("a client did not take its replies: its call was given up",
+                     {{"bound", why == "time" ? "--reply-timeout" : "--reply-memory"}});
   }
 
   std::vector<std::string> ServiceNames() const {
@@ -214,7 +256,11 @@ class Server {
     auto grpc = GrpcServer::Start({.listen = options_.listen,
                                    .memory = options_.grpc_memory,
                                    .max_image_bytes = options_.max_image_bytes,
-                                   .reflection = options_.reflection},
+                                   .reflection = options_.reflection,
+                                   .tls = credentials_.tls(),
+                                   .authenticator = credentials_.authenticator(),
+                                   .connections = ConnectionOptionsOf(options_),
+                                   .observer = &metrics_},
                                   services);
     if (!grpc.ok()) {
       return {grpc.status().code(), "--listen: " + std::string(grpc.status().message())};
@@ -224,6 +270,7 @@ class Server {
       logger_->Info("listening", {{"for", "grpc"}, {"address", address}});
     }
     if (absl::Status status = ListenForAdmin(); !status.ok()) return status;
+    credentials_.WarnOfExposure(grpc_->exposed());
     if (options_.metrics_listen.empty()) return absl::OkStatus();
     auto exposition = Exposition::Start(
         options_.metrics_listen, {metrics_.collectable(), std::make_shared<ProcessMetrics>(),
@@ -272,7 +319,7 @@ class Server {
     metrics_.SetBuildInfo(info.version(), info.commit(), info.device(),
                           std::string(Name(plan_.compute)));
     metrics_.SetModelInfo(info.model(), info.weights_fingerprint(), info.synthetic());
-    service_.SetServing(std::make_shared<const Serving>(Serving{engine_, info}));
+    service_.SetServing(std::make_shared<const Serving>(Serving{WithClientLimits(engine_), info}));
     model_ = std::move(facts);
   }
 
@@ -323,6 +370,12 @@ class Server {
     return report;
   }
 
+  // What calls use: the engine, behind the limits of each client.
+  std::shared_ptr<Engine> WithClientLimits(std::shared_ptr<Engine> engine) {
+    if (!ClientLimitsOf(options_).any()) return engine;
+    return std::make_shared<LimitedEngine>(client_limits_, std::move(engine), &metrics_);
+  }
+
   void SetServing(bool serving) {
     health_.SetServing(serving);
     metrics_.SetServing(serving);
@@ -340,9 +393,13 @@ class Server {
   Metrics metrics_;
   const std::shared_ptr<BackendMemory> memory_ = std::make_shared<BackendMemory>();
   const std::shared_ptr<GpuMonitor> gpus_;
+  const std::shared_ptr<ClientLimits> client_limits_ =
+      std::make_shared<ClientLimits>(ClientLimitsOf(options_), &clock_);
   DevicePlan plan_;
   std::shared_ptr<ServingEngine> engine_;
   ModelFacts model_;
+  Credentials credentials_;
+  PendingReplies replies_;
   VisionEncoderService service_;
   kserve::InferenceService kserve_;
   HealthService health_;
@@ -366,6 +423,7 @@ int Run(const ServerOptions& options) {
   static auto* const logger = new Logger(options.log_level, options.log_format);
   static auto* const signals = new Signals(logger);
   logger->Info("deepencoder-server", {{"version", kBuildVersion}, {"commit", kBuildCommit}});
+  ForwardGrpcLog(logger);
   absl::StatusOr<std::unique_ptr<OtlpExporter>> exporter = StartExporter(options, logger);
   if (!exporter.ok()) {
     logger->Error("cannot start", {{"reason", std::string(exporter.status().message())}});

@@ -6,83 +6,14 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "server/option_setters.h"
 #include "server/options_table.h"
 #include "server/values.h"
 
 namespace deepencoder {
 namespace {
 
-using Setter = OptionSpec::Setter;
-
-// ------------------------------------------------------------------ setters by type of field
-
-// Stores what `parse` makes of the text.
-template <typename Field, typename Parse>
-Setter Store(Field ServerOptions::*field, Parse parse) {
-  return [field, parse](std::string_view text, ServerOptions& options) {
-    auto value = parse(text);
-    if (!value.ok()) return value.status();
-    options.*field = *std::move(value);
-    return absl::OkStatus();
-  };
-}
-
-Setter Integer(int64_t ServerOptions::*field, int64_t min, int64_t max) {
-  return Store(field, [=](std::string_view text) { return ParseInteger(text, min, max); });
-}
-
-Setter Bytes(int64_t ServerOptions::*field, int64_t min, int64_t max) {
-  return Store(field, [=](std::string_view text) { return ParseBytes(text, min, max); });
-}
-
-Setter Duration(absl::Duration ServerOptions::*field, absl::Duration max) {
-  return Store(
-      field, [=](std::string_view text) { return ParseDuration(text, absl::ZeroDuration(), max); });
-}
-
-Setter Switch(bool ServerOptions::*field) { return Store(field, ParseBool); }
-
-Setter Text(std::string ServerOptions::*field) {
-  return Store(field, [](std::string_view text) -> absl::StatusOr<std::string> {
-    return std::string(text);
-  });
-}
-
-template <typename Value>
-using Choices = std::vector<std::pair<std::string, Value>>;
-
-template <typename Value>
-absl::StatusOr<Value> Choose(std::string_view text, const Choices<Value>& choices) {
-  std::string names;
-  for (const auto& [name, value] : choices) {
-    if (text == name) return value;
-    absl::StrAppend(&names, names.empty() ? "" : ", ", name);
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("'", std::string(text), "' is not one of: ", names));
-}
-
-template <typename Value>
-Setter Choice(Value ServerOptions::*field, Choices<Value> choices) {
-  return Store(field, [choices](std::string_view text) { return Choose(text, choices); });
-}
-
-// Comma-separated items, each made by `parse`; `check` looks at the whole.
-template <typename Item, typename Parse, typename Check>
-Setter ListOf(std::vector<Item> ServerOptions::*field, Parse parse, Check check) {
-  return Store(field, [=](std::string_view text) -> absl::StatusOr<std::vector<Item>> {
-    auto texts = ParseList(text);
-    if (!texts.ok()) return texts.status();
-    std::vector<Item> items;
-    for (const std::string& item_text : *texts) {
-      absl::StatusOr<Item> item = parse(item_text);
-      if (!item.ok()) return item.status();
-      items.push_back(*std::move(item));
-    }
-    if (absl::Status status = check(items); !status.ok()) return status;
-    return items;
-  });
-}
+using namespace option_setters;  // NOLINT(google-build-using-namespace): made for this table
 
 Choices<Mode> ModeChoices() {
   Choices<Mode> choices;
@@ -105,14 +36,6 @@ absl::Status CheckAscending(const std::vector<int>& items) {
   return absl::OkStatus();
 }
 
-template <typename Item>
-absl::Status CheckNotEmpty(const std::vector<Item>& items) {
-  return items.empty() ? absl::InvalidArgumentError("the list is empty") : absl::OkStatus();
-}
-
-// ------------------------------------------------------------------ the table
-
-constexpr int64_t kKiB = 1024, kGiB = int64_t{1} << 30;
 constexpr int64_t kMaxReceiveLimit = INT32_MAX - (int64_t{2} << 20);  // gRPC counts bytes in an int
 
 void AddModelOptions(std::vector<OptionSpec>& table) {
@@ -139,8 +62,8 @@ void AddAddressOptions(std::vector<OptionSpec>& table) {
   table.push_back(
       {group, "listen", "LIST", "127.0.0.1:50051",
        "Where gRPC is served, comma-separated: HOST:PORT, [IPV6]:PORT or unix:PATH. "
-       "Port 0 takes a free one and logs it. Not authenticated: keep it on loopback, a "
-       "unix socket or a trusted network.",
+       "Port 0 takes a free one and logs it. Beyond loopback and unix sockets, use "
+       "--tls-cert and --token-file, or a network that is trusted.",
        ListOf(
            &ServerOptions::listen,
            [](std::string_view text) -> absl::StatusOr<std::string> { return std::string(text); },
@@ -153,7 +76,7 @@ void AddAddressOptions(std::vector<OptionSpec>& table) {
                    "How often the GPU's driver (NVML) is asked for utilisation, power, clocks and "
                    "errors; 0: never.",
                    Duration(&ServerOptions::gpu_metrics_period, absl::Hours(1))});
-  table.push_back({group, "reflection", "", "true",
+  table.push_back({group, "reflection", "", "false",
                    "Serve gRPC reflection, so that tools such as grpcurl can list the service.",
                    Switch(&ServerOptions::reflection)});
   table.push_back({group, "kserve", "", "true",
@@ -320,6 +243,8 @@ const std::vector<OptionSpec>& OptionTable() {
     AddDeviceOptions(rows);
     AddImageOptions(rows);
     AddBoundOptions(rows);
+    AddConnectionOptions(rows);
+    AddSecurityOptions(rows);
     AddLifeOptions(rows);
     AddTraceOptions(rows);
     return rows;

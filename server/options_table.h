@@ -24,6 +24,12 @@ struct OptionSpec {
   bool is_switch() const { return value.empty(); }
 };
 
+// Rows of options_security.cc.
+void AddConnectionOptions(std::vector<OptionSpec>& table);
+void AddSecurityOptions(std::vector<OptionSpec>& table);
+// Errors: INVALID_ARGUMENT, options of these rows that do not go together.
+absl::Status CheckSecurity(const ServerOptions& options);
+
 // In the order of --help.
 const std::vector<OptionSpec>& OptionTable();
 

@@ -2,6 +2,12 @@
 
 namespace deepencoder {
 
+int64_t StoredBytes(const EncodeJob& job) {
+  const auto* raw = std::get_if<RawPixels>(&job.image);
+  return static_cast<int64_t>(raw != nullptr ? raw->rgb.bytes.size()
+                                             : std::get<EncodedFile>(job.image).file.bytes.size());
+}
+
 std::string_view Name(RejectReason reason) {
   switch (reason) {
     case RejectReason::kRequests:
@@ -16,6 +22,12 @@ std::string_view Name(RejectReason reason) {
       return "unhealthy";
     case RejectReason::kViews:
       return "views";
+    case RejectReason::kClientRate:
+      return "client_rate";
+    case RejectReason::kClientBytes:
+      return "client_bytes";
+    case RejectReason::kClientImages:
+      return "client_images";
   }
   return "unknown";
 }

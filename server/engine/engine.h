@@ -52,6 +52,7 @@ struct RawPixels {
 
 struct EncodeJob {
   std::string request_id;  // for logs
+  std::string client;      // whose limits it counts against
   std::variant<EncodedFile, RawPixels> image;
   Mode mode = Mode::kGundam;
   int max_tiles = kDefaultMaxTiles;
@@ -62,6 +63,9 @@ struct EncodeJob {
   std::shared_ptr<CancelFlag> cancel;  // may be null
   std::shared_ptr<Timeline> timeline;  // filled on the job's way; null: nobody wants to know
 };
+
+// Bytes of the job's image as the client sent it.
+int64_t StoredBytes(const EncodeJob& job);
 
 struct StageSeconds {
   double decode = 0, views = 0, queue = 0, compute = 0, assemble = 0, total = 0;
@@ -83,7 +87,18 @@ struct EncodeResult {
 using EncodeDone = std::function<void(absl::StatusOr<EncodeResult>)>;
 
 // Why a job ended without being encoded; the label of deepencoder_rejected_total and _dropped_total.
-enum class RejectReason : uint8_t { kRequests, kImages, kBytes, kViews, kDraining, kUnhealthy };
+enum class RejectReason : uint8_t {
+  kRequests,
+  kImages,
+  kBytes,
+  kViews,
+  kDraining,
+  kUnhealthy,
+  // Of one client (ClientLimits), not of the server.
+  kClientRate,
+  kClientBytes,
+  kClientImages,
+};
 enum class DropReason : uint8_t { kDeadline, kCancelled };
 enum class Stage : uint8_t { kDecode, kViews, kQueue, kCompute, kAssemble };
 std::string_view Name(RejectReason reason);

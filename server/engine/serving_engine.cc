@@ -76,13 +76,6 @@ int DecodeThreads(const EngineOptions& options) {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
-// Of the image as the client sent it.
-int64_t StoredBytes(const EncodeJob& job) {
-  const auto* raw = std::get_if<RawPixels>(&job.image);
-  return static_cast<int64_t>(raw != nullptr ? raw->rgb.bytes.size()
-                                             : std::get<EncodedFile>(job.image).file.bytes.size());
-}
-
 absl::Status CheckRaw(const RawPixels& raw, const DecodeOptions& limits) {
   if (raw.width < 1 || raw.height < 1) {
     return absl::InvalidArgumentError(absl::StrCat("raw image of ", raw.width, " x ", raw.height,

@@ -14,7 +14,9 @@
 #include "server/kserve/infer_request.h"
 #include "server/kserve/infer_response.h"
 #include "server/rpc/call_trace.h"
+#include "server/rpc/client_identity.h"
 #include "server/rpc/message_buffer.h"
+#include "server/rpc/pending_replies.h"
 #include "server/rpc/request_id.h"
 #include "server/rpc/server_timing.h"
 #include "server/rpc/status.h"
@@ -60,15 +62,15 @@ class InferCall final : public grpc::ServerUnaryReactor {
         context_(context),
         response_(response),
         request_id_(TakeRequestId(*context)),
+        client_(IdentityOf(*context, rpc->authenticator)),
         trace_(rpc->tracer, *context, Method::kModelInfer, request_id_) {
     rpc_->observer->OnCallStarted(Method::kModelInfer);
   }
 
-  void Run(std::shared_ptr<const Serving> serving, grpc::CallbackServerContext* context,
-           const grpc::ByteBuffer& buffer) {
+  void Run(std::shared_ptr<const Serving> serving, const grpc::ByteBuffer& buffer) {
     const auto message = Parse(buffer);
     // What was received is parsed: gRPC need not keep it for as long as the images are encoded.
-    context->GetRpcAllocatorState()->FreeRequest();
+    context_->GetRpcAllocatorState()->FreeRequest();
     if (!message.ok()) return Refuse(message.status());
     model_ = serving->info.model();
     absl::Status status =
@@ -77,7 +79,7 @@ class InferCall final : public grpc::ServerUnaryReactor {
     absl::StatusOr<InferRequest> request = ReadInferRequest(*message);
     if (!request.ok()) return Refuse(request.status());
     request_ = *std::move(request);
-    absl::StatusOr<std::vector<EncodeJob>> jobs = MakeJobs(DeadlineOf(*context));
+    absl::StatusOr<std::vector<EncodeJob>> jobs = MakeJobs(DeadlineOf(*context_));
     if (!jobs.ok()) return Refuse(jobs.status());
     Encode(std::move(serving), *std::move(jobs));
   }
@@ -98,6 +100,7 @@ class InferCall final : public grpc::ServerUnaryReactor {
           ToJob(request_.options.image, std::move(request_.files[i]), rpc_->rules);
       if (!job.ok()) return InBatch(i, job.status());
       job->request_id = request_id_;
+      job->client = client_;
       job->deadline = deadline;
       job->cancel = cancel_;
       jobs.push_back(*std::move(job));
@@ -142,7 +145,10 @@ class InferCall final : public grpc::ServerUnaryReactor {
     absl::StatusOr<grpc::ByteBuffer> written = WriteInferResponse(model_, request_, results_);
     const StageSeconds slowest = Slowest(results_);
     results_.clear();  // the answer holds what it needs
-    if (written.ok()) *response_ = *std::move(written);
+    if (written.ok()) {
+      *response_ = *std::move(written);
+      WatchReply(rpc_->replies, this, response_->Length(), context_);
+    }
     Answer(written.status(), &slowest);
   }
 
@@ -161,15 +167,17 @@ class InferCall final : public grpc::ServerUnaryReactor {
 
   void OnCancel() override { cancel_->Cancel(); }
   void OnDone() override {
+    if (rpc_->replies != nullptr) rpc_->replies->Remove(this);
     rpc_->observer->OnCallEnded(Method::kModelInfer, code_);
     trace_.End(code_);
     delete this;
   }
 
   const RpcContext* const rpc_;
-  grpc::CallbackServerContext* const context_;
+  grpc::CallbackServerContext* const context_;  // until OnDone
   grpc::ByteBuffer* const response_;
   const std::string request_id_;
+  const std::string client_;
   CallTrace trace_;
   const absl::Time arrived_ = SteadyNow();
   const std::shared_ptr<CancelFlag> cancel_ = std::make_shared<CancelFlag>();
@@ -270,7 +278,7 @@ grpc::ServerUnaryReactor* InferenceService::ModelInfer(grpc::CallbackServerConte
   auto* call = new InferCall(&rpc_, context, response);
   auto serving = admit_();
   if (serving.ok()) {
-    call->Run(*std::move(serving), context, *request);
+    call->Run(*std::move(serving), *request);
   } else {
     call->Refuse(serving.status());
   }

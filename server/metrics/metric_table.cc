@@ -47,9 +47,23 @@ constexpr MetricSpec kTable[] = {
      "Batches by whether a captured CUDA graph ran them: hit or miss. The CPU has no graphs: neither is counted."},
     // ---- refusals
     {MetricId::kRejected, "deepencoder_rejected_total", kCounter, "", "reason", kNone,
-     "Images refused on arrival because a bound was reached (images, views, bytes) or the server was draining or unhealthy."},
+     "Images refused on arrival because a bound was reached (images, views, bytes), a client was over its own limit "
+     "(client_images, client_rate, client_bytes), or the server was draining or unhealthy."},
     {MetricId::kDropped, "deepencoder_dropped_total", kCounter, "", "reason,before", kNone,
      "Accepted images given up because the deadline had passed or the client had gone, by the stage not begun."},
+    {MetricId::kAuthFailures, "deepencoder_auth_failures_total", kCounter, "", "reason", kNone,
+     "Calls refused since their bearer token was missing, malformed or unknown. They are in no other metric."},
+    // ---- connections
+    {MetricId::kConnections, "deepencoder_connections", kGauge, "", "", kNone,
+     "Open connections of the gRPC ports, at most a second old."},
+    {MetricId::kConnectionsRefused, "deepencoder_connections_refused_total", kCounter, "", "reason", kNone,
+     "Connections closed as soon as they came: --max-connections was reached (limit), or the process had no descriptor left."},
+    {MetricId::kStalledReplies, "deepencoder_stalled_replies_total", kCounter, "", "", kNone,
+     "Calls given up since their client did not take its replies (--reply-timeout, --reply-memory)."},
+    {MetricId::kCredentialReloads, "deepencoder_credential_reloads_total", kCounter, "", "what,result", kNone,
+     "Changed files of TLS (tls) or tokens (tokens) that were read again: ok, or failed, when what was there stays in force."},
+    {MetricId::kCertificateExpiry, "deepencoder_certificate_expiry_seconds", kGauge, "seconds", "", kNone,
+     "When the certificate of the gRPC ports expires, in seconds since 1970-01-01 UTC; 0 without TLS."},
     // ---- cache and decode pool
     {MetricId::kCacheRequests, "deepencoder_cache_requests_total", kCounter, "", "result", kNone,
      "Look-ups in the result cache: hit or miss."},

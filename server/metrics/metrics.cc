@@ -55,6 +55,7 @@ size_t CodeIndex(grpc::StatusCode code) {
 Metrics::Metrics() : registry_(std::make_shared<prometheus::Registry>()) {
   MakeCallSeries();
   MakeEngineSeries();
+  MakeConnectionSeries();
   serving_ = &GaugeFamily(*registry_, MetricId::kServing).Add({});
   start_duration_ = &GaugeFamily(*registry_, MetricId::kStartDuration).Add({});
   build_info_family_ = &GaugeFamily(*registry_, MetricId::kBuildInfo);
@@ -138,6 +139,33 @@ void Metrics::MakeEngineSeries() {
     *gauge = &GaugeFamily(registry, id).Add({});
   }
 }
+
+void Metrics::MakeConnectionSeries() {
+  auto& failures = CounterFamily(*registry_, MetricId::kAuthFailures);
+  for (int i = 0; i < kAuthFailures; ++i) {
+    auth_failures_[i] = &failures.Add({{"reason", std::string(Name(static_cast<AuthFailure>(i)))}});
+  }
+  auto& refused = CounterFamily(*registry_, MetricId::kConnectionsRefused);
+  for (int i = 0; i < kConnectionRefusals; ++i) {
+    connections_refused_[i] =
+        &refused.Add({{"reason", std::string(Name(static_cast<ConnectionRefusal>(i)))}});
+  }
+  stalled_replies_ = &CounterFamily(*registry_, MetricId::kStalledReplies).Add({});
+  connections_ = &GaugeFamily(*registry_, MetricId::kConnections).Add({});
+  certificate_expiry_ = &GaugeFamily(*registry_, MetricId::kCertificateExpiry).Add({});
+  credential_reloads_ = &CounterFamily(*registry_, MetricId::kCredentialReloads);
+  for (const char* what : {"tls", "tokens"}) {
+    for (const char* result : {"ok", "failed"}) {
+      credential_reloads_->Add({{"what", what}, {"result", result}});
+    }
+  }
+}
+
+void Metrics::OnCredentialReload(const std::string& what, bool ok) {
+  credential_reloads_->Add({{"what", what}, {"result", ok ? "ok" : "failed"}}).Increment();
+}
+
+void Metrics::SetCertificateExpiry(double unix_seconds) { certificate_expiry_->Set(unix_seconds); }
 
 void Metrics::SetServing(bool serving) { serving_->Set(serving ? 1 : 0); }
 
@@ -240,5 +268,15 @@ void Metrics::OnAnswered(Method method, double seconds) {
 }
 
 void Metrics::OnStreamImage(grpc::StatusCode code) { stream_images_[CodeIndex(code)]->Increment(); }
+
+void Metrics::OnAuthFailure(AuthFailure failure) { auth_failures_[Index(failure)]->Increment(); }
+
+void Metrics::OnConnections(int64_t open) { connections_->Set(static_cast<double>(open)); }
+
+void Metrics::OnConnectionRefused(ConnectionRefusal why) {
+  connections_refused_[Index(why)]->Increment();
+}
+
+void Metrics::OnStalledReply() { stalled_replies_->Increment(); }
 
 }  // namespace deepencoder

@@ -43,6 +43,10 @@ class Metrics final : public EngineObserver, public RpcObserver {
                     bool synthetic);
   void OnReload(ReloadResult result);
 
+  // `what` is "tls" or "tokens".
+  void OnCredentialReload(const std::string& what, bool ok);
+  void SetCertificateExpiry(double unix_seconds);
+
   // EngineObserver
   void OnStage(Stage stage, Mode mode, double seconds) override;
   void OnBatch(int device, int side, int size, int bucket, GraphUse graph,
@@ -60,10 +64,14 @@ class Metrics final : public EngineObserver, public RpcObserver {
   void OnCallEnded(Method method, grpc::StatusCode code) override;
   void OnAnswered(Method method, double seconds) override;
   void OnStreamImage(grpc::StatusCode code) override;
+  void OnAuthFailure(AuthFailure failure) override;
+  void OnConnections(int64_t open) override;
+  void OnConnectionRefused(ConnectionRefusal why) override;
+  void OnStalledReply() override;
 
  private:
   static constexpr size_t kModeCount = 5, kStageCount = 5, kMethodCount = std::size(kMethods),
-                          kSideCount = std::size(kViewSides), kRejectCount = 6, kDropCount = 2,
+                          kSideCount = std::size(kViewSides), kRejectCount = 9, kDropCount = 2,
                           kReloadCount = std::size(kReloadResults);
   template <typename T, size_t... kSizes>
   struct Grid;
@@ -84,6 +92,7 @@ class Metrics final : public EngineObserver, public RpcObserver {
 
   void MakeCallSeries();
   void MakeEngineSeries();
+  void MakeConnectionSeries();
   prometheus::Histogram& BatchCompute(int device, size_t side_index);
 
   bool counting() const { return counting_.load(std::memory_order_relaxed); }
@@ -95,6 +104,12 @@ class Metrics final : public EngineObserver, public RpcObserver {
   Histograms<kMethodCount> request_duration_;
   Gauges<kMethodCount> calls_active_;
   Counters<kStatusCodes> stream_images_;
+  // Connections
+  Counters<kAuthFailures> auth_failures_;
+  Counters<kConnectionRefusals> connections_refused_;
+  prometheus::Counter* stalled_replies_;
+  prometheus::Gauge *connections_, *certificate_expiry_;
+  prometheus::Family<prometheus::Counter>* credential_reloads_;
   // Engine
   Counters<kModeCount> images_;
   prometheus::Counter* tokens_;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "server/engine/clock.h"
+#include "server/rpc/pending_replies.h"
 #include "server/rpc/status.h"
 
 namespace deepencoder {
@@ -20,6 +21,12 @@ absl::StatusOr<EncodeJob> MakeJob(const std::shared_ptr<const v1::EncodeImageReq
   job->deadline = deadline;
   job->cancel = std::move(cancel);
   return job;
+}
+
+void WatchReply(PendingReplies* replies, const void* call, size_t bytes,
+                grpc::CallbackServerContext* context) {
+  if (replies == nullptr) return;
+  replies->Add(call, static_cast<int64_t>(bytes), [context] { context->TryCancel(); });
 }
 
 absl::Time DeadlineOf(const grpc::ServerContextBase& context) {

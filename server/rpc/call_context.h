@@ -14,10 +14,14 @@
 #include "server/trace/tracer.h"
 
 namespace grpc {
+class CallbackServerContext;
 class ServerContextBase;
-}
+}  // namespace grpc
 
 namespace deepencoder {
+
+class Authenticator;
+class PendingReplies;
 
 // An engine and what it serves. Calls hold it while they use it, so it can be replaced at any time.
 struct Serving {
@@ -28,16 +32,23 @@ struct Serving {
 struct RpcContext {
   RequestRules rules;
   int64_t max_image_pixels = 0;
-  int stream_window = 64;          // images in flight of one EncodeImages call
-  RpcObserver* observer;           // outlives the service
-  const Logger* logger;            // outlives the service
-  const Tracer* tracer = nullptr;  // null: no tracing; else outlives the service
+  int stream_window = 64;                        // images in flight of one EncodeImages call
+  const Authenticator* authenticator = nullptr;  // of the ports; null: no tokens
+  PendingReplies* replies = nullptr;             // null: clients may leave replies untaken
+  RpcObserver* observer;                         // outlives the service
+  const Logger* logger;                          // outlives the service
+  const Tracer* tracer = nullptr;                // null: no tracing; else outlives the service
 };
 
 // A job that is ready for the engine.
 absl::StatusOr<EncodeJob> MakeJob(const std::shared_ptr<const v1::EncodeImageRequest>& request,
                                   const RequestRules& rules, std::string request_id,
                                   absl::Time deadline, std::shared_ptr<CancelFlag> cancel);
+
+// Has `replies`, unless null, end the call when its reply of `bytes` is not taken. Until `call` is
+// removed from there.
+void WatchReply(PendingReplies* replies, const void* call, size_t bytes,
+                grpc::CallbackServerContext* context);
 
 // As a time of the engine's clock (SteadyNow); InfiniteFuture if the client set none.
 absl::Time DeadlineOf(const grpc::ServerContextBase& context);

@@ -3,7 +3,9 @@
 #include <utility>
 
 #include "server/engine/clock.h"
+#include "server/rpc/client_identity.h"
 #include "server/rpc/message_buffer.h"
+#include "server/rpc/pending_replies.h"
 #include "server/rpc/request_id.h"
 #include "server/rpc/status.h"
 
@@ -30,7 +32,9 @@ EncodeStream::EncodeStream(const RpcContext* rpc, std::shared_ptr<const Serving>
     : rpc_(rpc),
       serving_(std::move(serving)),
       closed_(std::move(closed)),
+      context_(context),
       request_id_(TakeRequestId(*context)),
+      client_(IdentityOf(*context, rpc->authenticator)),
       trace_(rpc->tracer, *context, Method::kEncodeImages, request_id_),
       deadline_(DeadlineOf(*context)) {
   rpc_->observer->OnCallStarted(Method::kEncodeImages);
@@ -112,6 +116,7 @@ void EncodeStream::HandleRequest(const grpc::ByteBuffer& message) {
   std::string image_id = request->id();
   absl::StatusOr<EncodeJob> job = MakeJob(request, rpc_->rules, request_id_, deadline_, cancel_);
   if (!job.ok()) return Answer(image_id, arrived, nullptr, job.status());
+  job->client = client_;
   const std::shared_ptr<Timeline> timeline = job->timeline = trace_.NewTimeline();
   serving_->engine->Encode(*std::move(job),
                            [self = shared_from_this(), image_id = std::move(image_id), arrived,
@@ -133,6 +138,8 @@ void EncodeStream::Answer(const std::string& image_id, absl::Time arrived, const
                                : SerializeResponse(ToErrorResponse(image_id, result.status()));
   // Before the reply is queued: the call may end with it.
   trace_.RecordImage(timeline, image_id, arrived, answered, result);
+  // Before it can be taken.
+  WatchReply(rpc_->replies, this, reply.Length(), context_);
   Steps steps;
   {
     const MutexLock lock(mutex_);
@@ -144,6 +151,9 @@ void EncodeStream::Answer(const std::string& image_id, absl::Time arrived, const
 
 void EncodeStream::OnWriteDone(bool ok) {
   if (!ok) cancel_->Cancel();
+  if (rpc_->replies != nullptr) {
+    rpc_->replies->Taken(this, static_cast<int64_t>(outgoing_.Length()));
+  }
   outgoing_.Clear();
   Steps steps;
   {
@@ -174,6 +184,7 @@ void EncodeStream::OnDone() {
     const MutexLock lock(mutex_);
     code = code_;
   }
+  if (rpc_->replies != nullptr) rpc_->replies->Remove(this);
   rpc_->observer->OnCallEnded(Method::kEncodeImages, code);
   trace_.End(code);
   closed_(this);

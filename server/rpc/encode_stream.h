@@ -61,7 +61,9 @@ class EncodeStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byte
   const RpcContext* const rpc_;
   const std::shared_ptr<const Serving> serving_;
   const Closed closed_;
+  grpc::CallbackServerContext* const context_;  // until OnDone
   const std::string request_id_;
+  const std::string client_;
   CallTrace trace_;
   const absl::Time deadline_;
   const std::shared_ptr<CancelFlag> cancel_ = std::make_shared<CancelFlag>();

@@ -1,19 +1,19 @@
 #include "server/rpc/grpc_server.h"
 
-#include <grpcpp/channel.h>
+#include <grpc/grpc.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/resource_quota.h>
-#include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server_builder.h>
-#include <grpcpp/support/channel_arguments.h>
+#include <sys/resource.h>
 
-#include <charconv>
-#include <string_view>
+#include <algorithm>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "server/rpc/hold_grpc.h"
+#include "server/rpc/listen_socket.h"
+#include "server/rpc/server_credentials.h"
 
 namespace deepencoder {
 namespace {
@@ -22,35 +22,67 @@ namespace {
 // refused by a text that names the limit and the flag.
 constexpr int64_t kMessageHeadroom = int64_t{1} << 20;
 
-bool IsUnix(std::string_view address) { return address.starts_with("unix:"); }
+// How long a new connection may take to say what it is: TLS, then HTTP/2.
+constexpr int kHandshakeMs = 10'000;
+constexpr int kKeepaliveTimeoutMs = 20'000;
+// Descriptors for everything but connections: the model, the log, metrics, gRPC's own.
+constexpr int64_t kOtherDescriptors = 128;
+constexpr int64_t kFewestConnections = 16;
+// gRPC's reflection service is of the blocking kind: each of its streams holds a thread.
+constexpr int kMaxThreads = 16;
+// gRPC inflates a message before it looks at its size: a megabyte sent can become a gigabyte held. Images
+// are compressed already.
+constexpr int kOnlyIdentity = 1 << GRPC_COMPRESS_NONE;
 
-absl::Status CheckAddress(const std::string& address) {
-  if (IsUnix(address)) {
-    return address.size() > 5 ? absl::OkStatus()
-                              : absl::InvalidArgumentError("unix: needs a path behind it");
+// gRPC has milliseconds in an int, the largest of which is for ever.
+int Milliseconds(absl::Duration duration) {
+  return static_cast<int>(std::clamp<int64_t>(absl::ToInt64Milliseconds(duration), 1, INT32_MAX));
+}
+
+int64_t DescriptorLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return INT64_MAX;
+  return static_cast<int64_t>(limit.rlim_cur);
+}
+
+int64_t MaxConnections(int64_t wanted) {
+  return std::min(wanted, std::max(kFewestConnections, DescriptorLimit() - kOtherDescriptors));
+}
+
+void SetBounds(grpc::ServerBuilder& builder, const GrpcServerOptions& options) {
+  builder.SetMaxReceiveMessageSize(static_cast<int>(options.max_image_bytes + kMessageHeadroom));
+  builder.SetMaxSendMessageSize(-1);
+  const ConnectionOptions& connections = options.connections;
+  for (const auto& [argument, value] :
+       {std::pair{GRPC_ARG_MAX_CONCURRENT_STREAMS, static_cast<int>(connections.max_streams)},
+        {GRPC_ARG_MAX_METADATA_SIZE, static_cast<int>(connections.max_metadata)},
+        {GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs},
+        {GRPC_ARG_KEEPALIVE_TIME_MS, Milliseconds(connections.keepalive)},
+        {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs},
+        {GRPC_ARG_MAX_CONNECTION_IDLE_MS, Milliseconds(connections.max_idle)},
+        {GRPC_ARG_MAX_CONNECTION_AGE_MS, Milliseconds(connections.max_age)},
+        {GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, Milliseconds(connections.max_age_grace)},
+        {GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, kOnlyIdentity}}) {
+    builder.AddChannelArgument(argument, value);
   }
-  const size_t colon = address.rfind(':');
-  int port = -1;
-  if (colon != std::string::npos && colon > 0) {
-    const char* end = address.data() + address.size();
-    const auto [stop, error] = std::from_chars(address.data() + colon + 1, end, port);
-    if (error != std::errc() || stop != end || port > 65535) port = -1;
-  }
-  if (port >= 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("'", address, "' is no address: expected HOST:PORT, [IPV6]:PORT or unix:PATH"));
+  grpc::ResourceQuota quota("deepencoder");
+  quota.Resize(static_cast<size_t>(options.memory));
+  quota.SetMaxThreads(kMaxThreads);
+  builder.SetResourceQuota(quota);
 }
 
 // `address` with the port that was taken.
-std::string WithPort(const std::string& address, int port) {
-  if (IsUnix(address)) return address;
-  return absl::StrCat(address.substr(0, address.rfind(':') + 1), port);
+std::string WithPort(const std::string& address, const ListenSocket& socket) {
+  if (socket.is_unix()) return address;
+  return absl::StrCat(address.substr(0, address.rfind(':') + 1), socket.port());
+}
+
+absl::Status CannotListen(const std::string& address, const absl::Status& why) {
+  if (absl::IsInvalidArgument(why)) return why;
+  return {why.code(), absl::StrCat("cannot listen on ", address, ": ", std::string(why.message()))};
 }
 
 }  // namespace
-
-GrpcServer::GrpcServer(std::unique_ptr<grpc::Server> server, std::vector<std::string> addresses)
-    : server_(std::move(server)), addresses_(std::move(addresses)) {}
 
 absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
     const GrpcServerOptions& options, const std::vector<grpc::Service*>& services) {
@@ -58,45 +90,42 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
   // Process-wide in gRPC: once asked for, every later server of the process has it.
   if (options.reflection) grpc::reflection::InitProtoReflectionServerBuilderPlugin();
 
+  std::unique_ptr<GrpcServer> server(new GrpcServer);
   grpc::ServerBuilder builder;
-  std::vector<int> ports(options.listen.size(), 0);
-  for (size_t i = 0; i < options.listen.size(); ++i) {
-    if (absl::Status status = CheckAddress(options.listen[i]); !status.ok()) return status;
-    builder.AddListeningPort(options.listen[i], grpc::InsecureServerCredentials(), &ports[i]);
+  std::vector<ConnectionSource> sources;
+  for (const std::string& address : options.listen) {
+    absl::StatusOr<std::vector<ListenSocket>> sockets = ListenSocket::Listen(address);
+    if (!sockets.ok()) return CannotListen(address, sockets.status());
+    server->addresses_.push_back(WithPort(address, sockets->front()));
+    for (ListenSocket& socket : *sockets) {
+      // A unix socket stays on this machine: the kernel decides who may open its file.
+      const Reloaded<TlsFiles>* tls = socket.is_unix() ? nullptr : options.tls;
+      server->exposed_ |= !socket.is_local();
+      using Builder = grpc::ServerBuilder::experimental_type;
+      auto sink = builder.experimental().AddExternalConnectionAcceptor(
+          Builder::ExternalConnectionType::FROM_FD,
+          MakeServerCredentials(tls, options.authenticator));
+      sources.push_back({std::move(socket), std::move(sink)});
+    }
   }
-  // A port that another process serves is an error, not something to share with it.
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  builder.SetMaxReceiveMessageSize(static_cast<int>(options.max_image_bytes + kMessageHeadroom));
-  builder.SetMaxSendMessageSize(-1);
-  grpc::ResourceQuota quota("deepencoder");
-  quota.Resize(static_cast<size_t>(options.memory));
-  builder.SetResourceQuota(quota);
+  SetBounds(builder, options);
   for (grpc::Service* service : services) builder.RegisterService(service);
 
-  std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  if (server == nullptr) {
-    for (size_t i = 0; i < ports.size(); ++i) {
-      if (ports[i] == 0) {
-        return absl::UnavailableError(
-            absl::StrCat("cannot listen on ", options.listen[i],
-                         ": the address is in use, not of this machine, or not permitted"));
-      }
-    }
-    return absl::InternalError("the gRPC server did not start");
-  }
-  std::vector<std::string> addresses;
-  for (size_t i = 0; i < ports.size(); ++i) {
-    addresses.push_back(WithPort(options.listen[i], ports[i]));
-  }
-  return std::unique_ptr<GrpcServer>(new GrpcServer(std::move(server), std::move(addresses)));
+  auto acceptor = ConnectionAcceptor::Create(
+      std::move(sources), MaxConnections(options.connections.max_connections), options.observer);
+  if (!acceptor.ok()) return acceptor.status();
+  server->acceptor_ = *std::move(acceptor);
+  server->server_ = builder.BuildAndStart();
+  if (server->server_ == nullptr) return absl::InternalError("the gRPC server did not start");
+  server->acceptor_->Start();
+  return server;
 }
 
-std::shared_ptr<grpc::Channel> GrpcServer::InProcessChannel() {
-  grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(-1);
-  return server_->InProcessChannel(arguments);
-}
+GrpcServer::~GrpcServer() = default;
 
-void GrpcServer::Shutdown(absl::Time deadline) { server_->Shutdown(absl::ToChronoTime(deadline)); }
+void GrpcServer::Shutdown(absl::Time deadline) {
+  acceptor_->Stop();
+  server_->Shutdown(absl::ToChronoTime(deadline));
+}
 
 }  // namespace deepencoder

@@ -43,4 +43,26 @@ std::string_view Name(grpc::StatusCode code) {
   return code >= 0 && code < kStatusCodes ? kNames[code] : "UNKNOWN";
 }
 
+std::string_view Name(AuthFailure failure) {
+  switch (failure) {
+    case AuthFailure::kMissing:
+      return "missing";
+    case AuthFailure::kMalformed:
+      return "malformed";
+    case AuthFailure::kUnknown:
+      return "unknown";
+  }
+  return "unknown";
+}
+
+std::string_view Name(ConnectionRefusal why) {
+  switch (why) {
+    case ConnectionRefusal::kLimit:
+      return "limit";
+    case ConnectionRefusal::kDescriptors:
+      return "descriptors";
+  }
+  return "unknown";
+}
+
 }  // namespace deepencoder

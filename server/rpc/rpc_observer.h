@@ -27,6 +27,17 @@ std::string_view Name(Method method);
 inline constexpr int kStatusCodes = 17;        // OK = 0 to UNAUTHENTICATED = 16
 std::string_view Name(grpc::StatusCode code);  // "RESOURCE_EXHAUSTED"
 
+// Why a call had no valid token; the label of deepencoder_auth_failures_total.
+enum class AuthFailure : uint8_t { kMissing, kMalformed, kUnknown };
+inline constexpr int kAuthFailures = 3;
+std::string_view Name(AuthFailure failure);
+
+// Why a connection was closed as soon as it was accepted; the label of
+// deepencoder_connections_refused_total.
+enum class ConnectionRefusal : uint8_t { kLimit, kDescriptors };
+inline constexpr int kConnectionRefusals = 2;
+std::string_view Name(ConnectionRefusal why);
+
 class RpcObserver {
  public:
   virtual ~RpcObserver() = default;
@@ -36,6 +47,13 @@ class RpcObserver {
   virtual void OnAnswered(Method method, double seconds) = 0;
   // One image of an EncodeImages call ended with this code.
   virtual void OnStreamImage(grpc::StatusCode code) = 0;
+  // A call was refused before it came to a service.
+  virtual void OnAuthFailure(AuthFailure failure) = 0;
+  // New total of open connections.
+  virtual void OnConnections(int64_t open) = 0;
+  virtual void OnConnectionRefused(ConnectionRefusal why) = 0;
+  // A call was given up since its client did not take its replies.
+  virtual void OnStalledReply() = 0;
 };
 
 }  // namespace deepencoder

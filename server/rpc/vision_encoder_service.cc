@@ -7,7 +7,9 @@
 #include "absl/status/status.h"
 #include "server/engine/clock.h"
 #include "server/rpc/call_trace.h"
+#include "server/rpc/client_identity.h"
 #include "server/rpc/message_buffer.h"
+#include "server/rpc/pending_replies.h"
 #include "server/rpc/request_id.h"
 #include "server/rpc/server_timing.h"
 #include "server/rpc/status.h"
@@ -25,22 +27,23 @@ class EncodeCall final : public grpc::ServerUnaryReactor {
         context_(context),
         response_(response),
         request_id_(TakeRequestId(*context)),
+        client_(IdentityOf(*context, rpc->authenticator)),
         trace_(rpc->tracer, *context, Method::kEncodeImage, request_id_) {
     rpc_->observer->OnCallStarted(Method::kEncodeImage);
   }
 
-  void Run(std::shared_ptr<const Serving> serving, grpc::CallbackServerContext* context,
-           const grpc::ByteBuffer& message) {
+  void Run(std::shared_ptr<const Serving> serving, const grpc::ByteBuffer& message) {
     serving_ = std::move(serving);
     absl::StatusOr<v1::EncodeImageRequest> parsed = ParseRequest(message);
     // What was received is parsed: gRPC need not keep it for as long as the image is encoded.
-    context->GetRpcAllocatorState()->FreeRequest();
+    context_->GetRpcAllocatorState()->FreeRequest();
     if (!parsed.ok()) return Answer(parsed.status());
     auto request = std::make_shared<const v1::EncodeImageRequest>(*std::move(parsed));
     image_id_ = request->id();
     absl::StatusOr<EncodeJob> job =
-        MakeJob(request, rpc_->rules, request_id_, DeadlineOf(*context), cancel_);
+        MakeJob(request, rpc_->rules, request_id_, DeadlineOf(*context_), cancel_);
     if (!job.ok()) return Answer(job.status());
+    job->client = client_;
     job->timeline = timeline_ = trace_.NewTimeline();
     serving_->engine->Encode(
         *std::move(job), [this](const absl::StatusOr<EncodeResult>& result) { Answer(result); });
@@ -55,23 +58,28 @@ class EncodeCall final : public grpc::ServerUnaryReactor {
     context_->AddTrailingMetadata(
         kServerTimingKey, FormatServerTiming(result.ok() ? &result->seconds : nullptr, elapsed));
     code_ = static_cast<grpc::StatusCode>(result.status().code());
-    if (result.ok()) *response_ = SerializeResponse(ToResponse(image_id_, *result), *result);
+    if (result.ok()) {
+      *response_ = SerializeResponse(ToResponse(image_id_, *result), *result);
+      WatchReply(rpc_->replies, this, response_->Length(), context_);
+    }
     Finish(ToGrpcStatus(result.status()));
   }
 
  private:
   void OnCancel() override { cancel_->Cancel(); }
   void OnDone() override {
+    if (rpc_->replies != nullptr) rpc_->replies->Remove(this);
     rpc_->observer->OnCallEnded(Method::kEncodeImage, code_);
     trace_.End(code_);
     delete this;
   }
 
   const RpcContext* const rpc_;
-  grpc::CallbackServerContext* const context_;
-  std::shared_ptr<const Serving> serving_;  // its engine outlives the job
+  grpc::CallbackServerContext* const context_;  // until OnDone
+  std::shared_ptr<const Serving> serving_;      // its engine outlives the job
   grpc::ByteBuffer* const response_;
   const std::string request_id_;
+  const std::string client_;
   CallTrace trace_;
   std::shared_ptr<Timeline> timeline_;  // the job's; null: not traced
   const absl::Time arrived_ = SteadyNow();
@@ -138,7 +146,7 @@ grpc::ServerUnaryReactor* VisionEncoderService::EncodeImage(grpc::CallbackServer
   auto* call = new EncodeCall(&rpc_, context, response);
   const auto serving = Admit();
   if (serving.ok()) {
-    call->Run(*serving, context, *request);
+    call->Run(*serving, *request);
   } else {
     call->Answer(serving.status());
   }

@@ -61,7 +61,7 @@ double RelativeError(const std::vector<float>& got, const std::vector<float>& wa
 class ServingTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    server_ = new RunningServer("serving", {"--max-image-bytes=4MiB"});
+    server_ = new RunningServer("serving", {"--max-image-bytes=4MiB", "--reflection"});
     ASSERT_TRUE(server_->ready()) << server_->process().Stderr();
   }
   static void TearDownTestSuite() {

@@ -27,3 +27,18 @@ runAsGroup: 10001
 capabilities:
   drop: [ALL]
 {{- end }}
+
+{{/* Not empty where the server listens on a unix socket too. */}}
+{{- define "deepencoder.socket" -}}
+{{- if or .Values.sidecar.enabled .Values.tls.secret }}true{{ end -}}
+{{- end }}
+
+{{/* Kubernetes' own gRPC probe speaks no TLS; the program beside the server asks over the socket. */}}
+{{- define "deepencoder.healthProbe" -}}
+{{- if .Values.tls.secret -}}
+exec:
+  command: [deepencoder, health, "--server=unix:/run/deepencoder/grpc.sock"]
+{{- else -}}
+grpc: {port: 50051}
+{{- end -}}
+{{- end }}

@@ -52,7 +52,7 @@ class CountingObserver final : public EngineObserver {
   void OnCache(bool hit, int64_t bytes_held, int64_t entries) override;
   void OnDecodePool(int busy, int threads) override;
 
-  std::array<std::atomic<int64_t>, 6> rejects{};
+  std::array<std::atomic<int64_t>, 9> rejects{};
   std::array<std::atomic<int64_t>, 2> drops{};
   std::array<std::atomic<int64_t>, 5> drops_before{}, stages{};
   std::atomic<int64_t> images{0}, rows{0}, batches{0}, views{0}, hits{0}, misses{0};

@@ -46,7 +46,7 @@ TEST(OptionsTest, Defaults) {
   EXPECT_EQ(options.stream_window, 64);
   EXPECT_EQ(options.cache_bytes, 0);
   EXPECT_TRUE(options.graphs);
-  EXPECT_TRUE(options.reflection);
+  EXPECT_FALSE(options.reflection);
   EXPECT_TRUE(options.warm_up);
   EXPECT_EQ(options.log_level, LogLevel::kInfo);
   EXPECT_EQ(options.log_format, LogFormat::kText);
@@ -67,7 +67,7 @@ TEST(OptionsTest, AdminIsServedOnThisMachineOnly) {
 
 TEST(OptionsTest, FlagsInBothForms) {
   const auto command = Parse({"--model=/m", "--listen", "0.0.0.0:1, unix:/run/s", "--no-graphs",
-                              "--reflection=off", "--devices=1,0", "--compute-dtype", "fp32",
+                              "--reflection=on", "--devices=1,0", "--compute-dtype", "fp32",
                               "--max-batch-delay=2ms", "--log-format=json", "--alpha=white",
                               "--modes=base", "--batch-buckets=1,4", "--grpc-memory=64MiB"});
   ASSERT_TRUE(command.ok()) << command.status();
@@ -75,7 +75,7 @@ TEST(OptionsTest, FlagsInBothForms) {
   EXPECT_EQ(options.model, "/m");
   EXPECT_THAT(options.listen, ElementsAre("0.0.0.0:1", "unix:/run/s"));
   EXPECT_FALSE(options.graphs);
-  EXPECT_FALSE(options.reflection);
+  EXPECT_TRUE(options.reflection);
   EXPECT_THAT(options.devices, ElementsAre(1, 0));
   EXPECT_EQ(options.compute_dtype, DType::kFp32);
   EXPECT_EQ(options.max_batch_delay, absl::Milliseconds(2));

@@ -41,6 +41,42 @@ TEST(GrpcServerTest, APortInUseIsAnError) {
   EXPECT_THAT(std::string(second.status().message()), HasSubstr(first.address()));
 }
 
+TEST(GrpcServerTest, ASocketFileInUseIsAnErrorAndAStaleOneIsReplaced) {
+  const std::string path =
+      testing::TempDir() + "grpc_server_test.stale." + std::to_string(getpid()) + ".sock";
+  HealthService health({});
+  auto first = GrpcServer::Start({.listen = {"unix:" + path}}, {&health});
+  ASSERT_TRUE(first.ok()) << first.status();
+  const auto second = GrpcServer::Start({.listen = {"unix:" + path}}, {&health});
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
+  // As a server leaves it that was killed: a name without a listener.
+  const std::string kept = path + ".kept";
+  ASSERT_EQ(link(path.c_str(), kept.c_str()), 0);
+  (*first)->Shutdown(absl::InfinitePast());
+  EXPECT_NE(access(path.c_str(), F_OK), 0);  // removed by its server
+  const auto third = GrpcServer::Start({.listen = {"unix:" + kept}}, {&health});
+  ASSERT_TRUE(third.ok()) << third.status();
+  (*third)->Shutdown(absl::InfinitePast());
+}
+
+TEST(GrpcServerTest, APathThatIsTooLongIsAnError) {
+  HealthService health({});
+  const auto server = GrpcServer::Start({.listen = {"unix:/" + std::string(200, 'x')}}, {&health});
+  EXPECT_EQ(server.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(server.status().message()), HasSubstr("at most 107 bytes"));
+}
+
+TEST(GrpcServerTest, KnowsWhetherOthersReachIt) {
+  HealthService health({});
+  for (const auto& [address, exposed] :
+       std::vector<std::pair<std::string, bool>>{{"127.0.0.1:0", false}, {"0.0.0.0:0", true}}) {
+    const auto server = GrpcServer::Start({.listen = {address}}, {&health});
+    ASSERT_TRUE(server.ok()) << server.status();
+    EXPECT_EQ((*server)->exposed(), exposed) << address;
+    (*server)->Shutdown(absl::InfinitePast());
+  }
+}
+
 TEST(GrpcServerTest, RefusesWhatIsNoAddress) {
   HealthService health({});
   for (const char* address :

@@ -23,6 +23,12 @@ from .server_info import Health
 
 OK, FAILED, USAGE, UNREACHABLE = 0, 1, 2, 3  # exit statuses, as those of the C++ program
 TOKEN_VARIABLE = "DEEPENCODER_TOKEN"
+SERVER_NAME_VARIABLE = "DEEPENCODER_SERVER_NAME"
+TLS_FILES = (
+    ("--root-certificates", "DEEPENCODER_ROOT_CERTIFICATES", "whom to trust"),
+    ("--client-certificate", "DEEPENCODER_CLIENT_CERTIFICATE", "shown to the server"),
+    ("--client-key", "DEEPENCODER_CLIENT_KEY", "its key"),
+)
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -112,10 +118,18 @@ def _add_connection(parser: argparse.ArgumentParser) -> None:
         help=f"host:port or unix:PATH; default: ${SERVER_VARIABLE}, else {DEFAULT_SERVER}",
     )
     group.add_argument("--tls", action="store_true", help="encrypt; implied by the next three")
-    group.add_argument("--root-certificates", metavar="PEM", help="whom to trust")
-    group.add_argument("--client-certificate", metavar="PEM", help="shown to the server")
-    group.add_argument("--client-key", metavar="PEM")
-    group.add_argument("--server-name", help="in the server's certificate, if not its address")
+    for flag, variable, what in TLS_FILES:
+        group.add_argument(
+            flag,
+            metavar="PEM",
+            default=os.environ.get(variable) or None,
+            help=f"{what}; default: ${variable}",
+        )
+    group.add_argument(
+        "--server-name",
+        default=os.environ.get(SERVER_NAME_VARIABLE) or None,
+        help=f"in the server's certificate, if not its address; default: ${SERVER_NAME_VARIABLE}",
+    )
     group.add_argument(
         "--token-file",
         metavar="FILE",

@@ -1,0 +1,266 @@
+// Clients that take too much: each is refused cleanly, and the server does its work once they stop.
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <grpcpp/create_channel.h>
+#include <grpcpp/grpcpp.h>
+#include <netinet/in.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "absl/time/clock.h"
+#include "deepencoder/v1/vision_encoder.grpc.pb.h"
+#include "tests/integration/server_fixture.h"
+
+namespace deepencoder {
+namespace {
+
+using testing::AnyOf;
+using testing::HasSubstr;
+
+std::vector<std::string> Quick(std::vector<std::string> more) {
+  more.insert(more.end(), {"--modes=tiny,base", "--no-warm-up"});
+  return more;
+}
+
+client::EncodeOptions Tiny() {
+  client::EncodeOptions options;
+  options.mode = client::Mode::kTiny;
+  options.timeout = absl::Minutes(5);
+  return options;
+}
+
+// The server still does its work, over a new connection.
+absl::Status Works(const RunningServer& server) {
+  return server.NewClient()->Encode(ReadImage("palette.png"), Tiny()).status();
+}
+
+// A plain connection that says nothing.
+class SilentConnection {
+ public:
+  explicit SilentConnection(const std::string& address) : socket_(socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    to.sin_port = htons(static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
+    EXPECT_EQ(connect(socket_, reinterpret_cast<const sockaddr*>(&to), sizeof(to)), 0);
+  }
+  SilentConnection(SilentConnection&& other) noexcept : socket_(other.socket_) {
+    other.socket_ = -1;
+  }
+  SilentConnection& operator=(SilentConnection&&) = delete;
+  ~SilentConnection() {
+    if (socket_ >= 0) close(socket_);
+  }
+
+ private:
+  int socket_;
+};
+
+// "VmHWM" or "VmRSS" of a process, in MiB.
+int64_t MemoryOf(pid_t process, const std::string& what) {
+  std::ifstream status("/proc/" + std::to_string(process) + "/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with(what + ":")) return std::stoll(line.substr(what.size() + 1)) / 1024;
+  }
+  return -1;
+}
+
+size_t DescriptorsOf(pid_t process) {
+  const std::filesystem::directory_iterator open("/proc/" + std::to_string(process) + "/fd");
+  return static_cast<size_t>(std::distance(begin(open), end(open)));
+}
+
+v1::EncodeImageRequest RequestOf(const std::string& image, v1::Mode mode = v1::MODE_TINY) {
+  v1::EncodeImageRequest request;
+  request.set_encoded(ReadImage(image).encoded);
+  request.set_mode(mode);
+  return request;
+}
+
+std::unique_ptr<v1::VisionEncoder::Stub> StubOf(const RunningServer& server) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(-1);
+  arguments.SetMaxSendMessageSize(-1);
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  return v1::VisionEncoder::NewStub(grpc::CreateCustomChannel(
+      server.address("grpc"), grpc::InsecureChannelCredentials(), arguments));
+}
+
+// ------------------------------------------------------------------ messages and metadata
+
+TEST(PressureTest, ACompressedMessageIsRefusedBeforeItIsInflated) {
+  RunningServer server("bomb", Quick({}));
+  ASSERT_TRUE(server.ready()) << server.process().Stderr();
+  ASSERT_TRUE(Works(server).ok());
+  const int64_t before = MemoryOf(server.process().pid(), "VmHWM");
+  v1::EncodeImageRequest bomb;  // half a MiB on the way
+  bomb.set_encoded(std::string(size_t{512} << 20, '\0'));
+  grpc::ClientContext context;
+  context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
+  v1::EncodeImageResponse response;
+  const grpc::Status status = StubOf(server)->EncodeImage(&context, bomb, &response);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED);
+  EXPECT_THAT(status.error_message(), HasSubstr("gzip"));
+  EXPECT_LT(MemoryOf(server.process().pid(), "VmHWM"), before + 128);
+  EXPECT_TRUE(Works(server).ok()) << Works(server);
+}
+
+TEST(PressureTest, HugeMetadataIsRefused) {
+  RunningServer server("metadata", Quick({"--max-metadata=8KiB"}));
+  ASSERT_TRUE(server.ready()) << server.process().Stderr();
+  const auto stub = StubOf(server);
+  for (const size_t size : {size_t{4} << 10, size_t{64} << 10, size_t{1} << 20}) {
+    grpc::ClientContext context;
+    context.AddMetadata("x-large", std::string(size, 'a'));
+    v1::ModelInfo info;
+    const grpc::Status status = stub->GetModelInfo(&context, {}, &info);
+    if (size < (size_t{8} << 10)) {
+      EXPECT_TRUE(status.ok()) << status.error_message();
+    } else {
+      EXPECT_THAT(status.error_code(),
+                  AnyOf(grpc::StatusCode::RESOURCE_EXHAUSTED, grpc::StatusCode::UNAVAILABLE))
+          << size << " " << status.error_message();
+    }
+  }
+  EXPECT_TRUE(Works(server).ok()) << Works(server);
+}
+
+// ------------------------------------------------------------------ connections and descriptors
+
+TEST(PressureTest, ConnectionsBeyondTheLimitAreClosed) {
+  RunningServer server("connections", Quick({"--max-connections=4"}));
+  ASSERT_TRUE(server.ready()) << server.process().Stderr();
+  const auto early = server.NewClient();
+  ASSERT_TRUE(early->Info().ok());
+  {
+    std::vector<SilentConnection> flood;
+    for (int i = 0; i < 40; ++i) flood.emplace_back(server.address("grpc"));
+    EXPECT_TRUE(Eventually([&] {
+      return server.Metrics()["deepencoder_connections_refused_total{reason=\"limit\"}"] >= 30;
+    }));
+    EXPECT_LE(server.Metrics()["deepencoder_connections"], 4);
+    EXPECT_TRUE(early->Info().ok());  // who is in stays in
+  }
+  EXPECT_TRUE(Eventually([&] { return Works(server).ok(); }));
+}
+
+TEST(PressureTest, WithoutDescriptorsItRefusesAndRecovers) {
+  RunningServer server("descriptors", Quick({}));
+  ASSERT_TRUE(server.ready()) << server.process().Stderr();
+  ASSERT_TRUE(Works(server).ok());
+  const pid_t process = server.process().pid();
+  rlimit limit{};
+  ASSERT_EQ(prlimit(process, RLIMIT_NOFILE, nullptr, &limit), 0);
+  rlimit low = limit;
+  low.rlim_cur = DescriptorsOf(process) + 3;
+  ASSERT_EQ(prlimit(process, RLIMIT_NOFILE, &low, nullptr), 0);
+  {
+    std::vector<SilentConnection> flood;
+    for (int i = 0; i < 100; ++i) flood.emplace_back(server.address("grpc"));
+    EXPECT_TRUE(Eventually([&] { return DescriptorsOf(process) + 1 >= low.rlim_cur; }));
+    EXPECT_FALSE(Works(server).ok());
+    EXPECT_TRUE(server.process().running());
+  }
+  // Their ends free what there is, without the limit being raised.
+  EXPECT_TRUE(Eventually([&] { return Works(server).ok(); })) << server.process().Stderr();
+  ASSERT_EQ(prlimit(process, RLIMIT_NOFILE, &limit, nullptr), 0);
+  EXPECT_GE(server.Metrics()["deepencoder_connections_refused_total{reason=\"descriptors\"}"], 1);
+}
+
+// ------------------------------------------------------------------ slow clients
+
+TEST(PressureTest, RepliesThatAreNotTakenAreGivenUp) {
+  RunningServer server("stalled", Quick({"--reply-timeout=1s", "--stream-window=4"}));
+  ASSERT_TRUE(server.ready()) << server.process().Stderr();
+  const auto stub = StubOf(server);
+  grpc::ClientContext context;
+  const auto stream = stub->EncodeImages(&context);
+  // Never read: replies of 1.4 MB in fp32, of which gRPC takes a window's worth.
+  v1::EncodeImageRequest request = RequestOf("palette.png", v1::MODE_BASE);
+  request.set_dtype(v1::DTYPE_FP32);
+  for (int i = 0; i < 4; ++i) stream->Write(request);
+  EXPECT_TRUE(
+      Eventually([&] { return server.Metrics()["deepencoder_stalled_replies_total"] == 1; }));
+  v1::EncodeImageResponse response;
+  while (stream->Read(&response)) {
+  }
+  EXPECT_FALSE(stream->Finish().ok());
+  EXPECT_TRUE(Eventually(
+      [&] { return server.Metrics()["deepencoder_calls_active{method=\"EncodeImages\"}"] == 0; }));
+  EXPECT_THAT(server.process().Stderr(), HasSubstr("bound=--reply-timeout"));
+  EXPECT_TRUE(Works(server).ok()) << Works(server);
+}
+
+TEST(PressureTest, ARequestThatIsNeverEndedGoesWithItsConnection) {
+  RunningServer server("unsent",
+                       Quick({"--max-connection-age=1s", "--max-connection-age-grace=1s"}));
+  ASSERT_TRUE(server.ready()) << server.process().Stderr();
+  const auto stub = StubOf(server);
+  grpc::ClientContext context;
+  const auto stream = stub->EncodeImages(&context);
+  ASSERT_TRUE(stream->Write(RequestOf("palette.png")));
+  v1::EncodeImageResponse response;
+  EXPECT_TRUE(stream->Read(&response));
+  EXPECT_FALSE(stream->Read(&response));  // no WritesDone: only the server can end this
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_TRUE(Eventually(
+      [&] { return server.Metrics()["deepencoder_calls_active{method=\"EncodeImages\"}"] == 0; }));
+  grpc::ClientContext next;  // the same channel, over another connection
+  next.set_wait_for_ready(true);
+  EXPECT_TRUE(stub->EncodeImage(&next, RequestOf("palette.png"), &response).ok());
+}
+
+TEST(PressureTest, CallsBeyondTheStreamsOfAConnectionWait) {
+  RunningServer server("streams", Quick({"--max-streams=2"}));
+  ASSERT_TRUE(server.ready()) << server.process().Stderr();
+  const auto client = server.NewClient();
+  std::vector<std::future<absl::StatusOr<client::Embeddings>>> answers;
+  for (int i = 0; i < 8; ++i) {
+    answers.push_back(client->EncodeFuture(ReadImage("palette.png"), Tiny()));
+  }
+  for (auto& answer : answers) EXPECT_TRUE(answer.get().ok());
+}
+
+// ------------------------------------------------------------------ decoding
+
+TEST(PressureTest, DecodingIsCountedBeforeItsMemoryIsTaken) {
+  RunningServer server("decode", Quick({"--max-bytes-in-flight=24MiB"}));
+  ASSERT_TRUE(server.ready()) << server.process().Stderr();
+  ASSERT_TRUE(Works(server).ok());
+  const int64_t before = MemoryOf(server.process().pid(), "VmHWM");
+  // A header of 12,000 x 12,000 pixels and nothing behind it: 412 MiB if they were made room for.
+  std::string bmp("BM\x36\x24\x00\x00\x00\x00\x00\x00\x36\x00\x00\x00\x28\x00\x00\x00", 18);
+  bmp +=
+      std::string("\xE0\x2E\x00\x00\xE0\x2E\x00\x00\x01\x00\x18\x00", 12) + std::string(24, '\0');
+  client::Image image;
+  image.encoded = bmp;
+  const absl::Status status = server.NewClient()->Encode(image, Tiny()).status();
+  EXPECT_THAT(status.code(),
+              AnyOf(absl::StatusCode::kResourceExhausted, absl::StatusCode::kInvalidArgument))
+      << status;
+  EXPECT_LT(MemoryOf(server.process().pid(), "VmHWM"), before + 64);
+  // Many that fit alone: the sum is held, those beyond are told when to come back.
+  const auto client = server.NewClient();
+  std::vector<std::future<absl::StatusOr<client::Embeddings>>> answers;
+  for (int i = 0; i < 24; ++i) {
+    answers.push_back(client->EncodeFuture(ReadImage("photo_scene.jpg"), Tiny()));
+  }
+  int good = 0, refused = 0;
+  for (auto& answer : answers) {
+    const absl::Status one = answer.get().status();
+    good += one.ok();
+    refused += absl::IsResourceExhausted(one);
+  }
+  EXPECT_GE(good, 1);
+  EXPECT_GE(refused, 1);
+  EXPECT_EQ(good + refused, 24);
+  EXPECT_TRUE(Eventually([&] { return server.Metrics()["deepencoder_in_flight_bytes"] == 0; }));
+  EXPECT_TRUE(Works(server).ok()) << Works(server);
+}
+
+}  // namespace
+}  // namespace deepencoder
