@@ -108,6 +108,13 @@ class RealServerTest(unittest.IsolatedAsyncioTestCase):
             rows = self.client.encode(path, mode="tiny", dtype=dtype).to_float32()
             np.testing.assert_allclose(rows, exact, rtol=bar, atol=1e-6)
 
+    def test_rows_are_used_where_the_reply_has_them(self):
+        path = DATA / "images" / "small_page.png"
+        for dtype in ("bf16", "fp16", "fp32"):
+            result = self.client.encode(path, mode="tiny", dtype=dtype)
+            self.assertTrue(result.stored.flags.aligned, dtype)
+            self.assertTrue(np.shares_memory(result.numpy().view(np.uint8), result.stored), dtype)
+
     def test_info_counts_the_tokens(self):
         info = self.client.info()
         self.assertTrue(info.synthetic)

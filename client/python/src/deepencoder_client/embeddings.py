@@ -60,7 +60,8 @@ class Embeddings:
 
     stored: npt.NDArray[Any]
     """[rows, width] in the reply's own bytes, read-only: float32, float16, or bf16's bits as
-    uint16. May start at an odd address, which NumPy takes and other code may not."""
+    uint16. The server aligns them in its reply; where one does not, they may start at an odd
+    address, which NumPy takes and other code may not."""
     dtype: DType
     geometry: Geometry
     timings: Timings
