@@ -43,6 +43,7 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target) {
                    5000);  // in fact how long an attempt may take
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetLoadBalancingPolicyName("round_robin");
   return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
 }
 

@@ -30,7 +30,7 @@ EncodeItem ImageTask::Item(int view) const {
 
 bool ImageTask::FinishView(absl::Time queued, absl::Time started, absl::Time ended) {
   MutexLock lock(mutex_);
-  longest_wait_ = std::max(longest_wait_, SecondsBetween(queued, started));
+  queued_ = std::min(queued_, queued);
   first_start_ = std::min(first_start_, started);
   last_end_ = std::max(last_end_, ended);
   return --unfinished_ == 0;
@@ -48,7 +48,7 @@ EncodeResult ImageTask::Result(absl::Time now) const {
   result.image_height = plan_.image_height;
   result.tiles = plan_.tiles;
   result.seconds = so_far_;
-  result.seconds.queue = longest_wait_;
+  result.seconds.queue = SecondsBetween(queued_, first_start_);
   result.seconds.compute = SecondsBetween(first_start_, last_end_);
   result.seconds.total = SecondsBetween(request_->arrival, now);
   return result;

@@ -44,7 +44,7 @@ class Geometry:
 
 @dataclass(frozen=True)
 class Timings:
-    """Seconds in the server."""
+    """Seconds in the server. The stages do not overlap; total has the wait for a decoder too."""
 
     decode: float
     views: float
