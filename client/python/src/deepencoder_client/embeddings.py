@@ -54,7 +54,7 @@ class Timings:
     total: float
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Embeddings:
     """The rows that take the place of an image's placeholder tokens, in their order."""
 
@@ -65,6 +65,10 @@ class Embeddings:
     dtype: DType
     geometry: Geometry
     timings: Timings
+
+    def __repr__(self) -> str:
+        rows, width = self.shape
+        return f"Embeddings({self.dtype} [{rows}, {width}], {self.geometry}, {self.timings})"
 
     @property
     def tokens(self) -> int:

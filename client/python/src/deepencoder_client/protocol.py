@@ -33,7 +33,7 @@ def _health_file() -> descriptor_pb2.FileDescriptorProto:
 
 def _load_pool() -> descriptor_pool.DescriptorPool:
     try:
-        contract = resources.files(__package__).joinpath(CONTRACT).read_bytes()
+        contract = resources.files(__name__.rpartition(".")[0]).joinpath(CONTRACT).read_bytes()
     except FileNotFoundError:
         raise ImportError(
             f"deepencoder_client/{CONTRACT} is missing: install the package (pip install "
