@@ -37,8 +37,10 @@ std::string StageTable(const BenchResult& result, const Style& style) {
   for (const std::string_view stage : kStages) {
     header += Format(" %9.*s", static_cast<int>(stage.size()), stage.data());
   }
-  std::string text = "\nWhere the time goes, mean ms an image (outside: network and client)\n" +
-                     style.Bold(header) + "\n";
+  std::string text =
+      "\nWhere the time goes, mean ms an image (server: these and waiting for a "
+      "decoder;\noutside: network and client)\n" +
+      style.Bold(header) + "\n";
   for (const BenchPoint& point : result.points) {
     text += Format("%11s", PaceNumber(point.pace).c_str());
     for (const Distribution& stage : point.stages) text += Format(" %9.2f", Ms(stage.mean));

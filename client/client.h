@@ -133,7 +133,9 @@ struct ManyResult {
 // Thread-safe.
 class Client {
  public:
-  // `target`: "host:port", "unix:path", or any gRPC name. No connection is made yet.
+  // `target`: "host:port", "unix:path", or any gRPC name, such as "dns:///servers:50051" or
+  // "ipv4:10.0.0.1:50051,10.0.0.2:50051": calls go to all its addresses in turn (a stream to one of them).
+  // No connection is made yet.
   // Errors: INVALID_ARGUMENT (an empty target, a retry policy without attempts, a token that would leave
   // this machine unencrypted), those of reading the files of TLS.
   static absl::StatusOr<std::unique_ptr<Client>> Create(const std::string& target,

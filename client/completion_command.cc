@@ -1,6 +1,7 @@
 #include "client/completion_command.h"
 
 #include <cstdio>
+#include <utility>
 
 #include "client/commands.h"
 
@@ -14,10 +15,11 @@ const char kUsage[] =
     "         deepencoder completion bash > /usr/share/bash-completion/completions/deepencoder\n"
     "  zsh    eval \"$(deepencoder completion zsh)\"      in ~/.zshrc, after compinit, or\n"
     "         deepencoder completion zsh > DIR/_deepencoder     with DIR in $fpath\n"
+    "  fish   deepencoder completion fish > ~/.config/fish/completions/deepencoder.fish\n"
     "\n"
     "The scripts ask the program's --help, so they know what the installed version knows.\n";
 
-// Both scripts read commands from "  deepencoder COMMAND ...   what it does" and flags from
+// The scripts read commands from "  deepencoder COMMAND ...   what it does" and flags from
 // "  --name=VALUE   what it is for" of the help texts.
 const char kBash[] = R"script(# bash completion for deepencoder
 _deepencoder_values() {
@@ -47,7 +49,7 @@ _deepencoder() {
     previous="${COMP_WORDS[COMP_CWORD-2]}"
   fi
   case "$command" in
-    completion) COMPREPLY=($(compgen -W "bash zsh" -- "$current")); return ;;
+    completion) COMPREPLY=($(compgen -W "bash zsh fish" -- "$current")); return ;;
     help)
       choices="$("$program" --help 2>/dev/null | sed -n 's/^  deepencoder \([a-z][a-z]*\) .*/\1/p')"
       COMPREPLY=($(compgen -W "$choices" -- "$current"))
@@ -98,7 +100,7 @@ _deepencoder() {
     return
   fi
   if [[ $command == completion ]]; then
-    compadd bash zsh
+    compadd bash zsh fish
     return
   fi
   if [[ $command == checkpoint ]] && (( CURRENT == 3 )); then
@@ -140,19 +142,82 @@ else
 fi
 )script";
 
+const char kFish[] = R"script(# fish completion for deepencoder
+function __deepencoder_commands --description 'COMMAND<tab>what it does, of a help text' --argument-names prefix
+    string replace --filter --regex "^  $prefix ([a-z]+) .*  +(\\S.*)\$" '$1\t$2'
+end
+
+function __deepencoder_values --argument-names flag
+    switch $flag
+        case --mode
+            printf '%s\n' tiny small base large gundam
+        case --dtype
+            printf '%s\n' bf16 fp16 fp32
+        case --format
+            printf '%s\n' safetensors npy
+        case --alpha
+            printf '%s\n' drop white
+        case --gray16
+            printf '%s\n' high_byte saturate
+    end
+end
+
+function __deepencoder
+    set -l words (commandline --current-process --tokenize --cut-at-cursor)
+    set -l current (commandline --current-token)
+    set -l program $words[1]
+    if test (count $words) -eq 1; or test "$words[2]" = help
+        $program --help 2>/dev/null | __deepencoder_commands deepencoder
+        return
+    end
+    switch $words[2]
+        case completion
+            printf '%s\n' bash zsh fish
+            return
+        case checkpoint
+            if test (count $words) -eq 2
+                $program checkpoint --help 2>/dev/null | __deepencoder_commands 'deepencoder checkpoint'
+                return
+            end
+    end
+    if string match --quiet -- '--*=*' $current
+        set -l flag (string split --max 1 = -- $current)[1]
+        set -l values (__deepencoder_values $flag)
+        if test (count $values) -gt 0
+            printf "$flag=%s\n" $values
+        else
+            __fish_complete_path (string split --max 1 = -- $current)[2] | string replace --regex -- '^' "$flag="
+        end
+    else if string match --quiet -- '-*' $current
+        $program $words[2] --help 2>/dev/null |
+            string replace --filter --regex '^ {2,}(--[a-z0-9-]+=?)\S* *(.*)$' '$1\t$2'
+    else
+        set -l values (__deepencoder_values $words[-1])
+        if test (count $values) -gt 0
+            printf '%s\n' $values
+        else
+            __fish_complete_path $current
+        end
+    end
+end
+
+complete --command deepencoder --no-files --arguments '(__deepencoder)'
+)script";
+
 }  // namespace
 
 int RunCompletion(const std::vector<std::string>& args) {
   const std::string shell = args.size() == 1 ? args.front() : "";
-  if (shell == "bash" || shell == "zsh") {
-    std::fputs(shell == "bash" ? kBash : kZsh, stdout);
+  for (const auto& [name, script] : {std::pair{"bash", kBash}, {"zsh", kZsh}, {"fish", kFish}}) {
+    if (shell != name) continue;
+    std::fputs(script, stdout);
     return kExitOk;
   }
   if (shell == "--help") {
     std::fputs(kUsage, stdout);
     return kExitOk;
   }
-  PrintError("completion: one shell is needed: bash or zsh");
+  PrintError("completion: one shell is needed: bash, zsh or fish");
   return kExitUsage;
 }
 

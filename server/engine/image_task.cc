@@ -30,8 +30,7 @@ EncodeItem ImageTask::Item(int view) const {
 
 bool ImageTask::FinishView(absl::Time queued, absl::Time started, absl::Time ended) {
   MutexLock lock(mutex_);
-  first_queued_ = std::min(first_queued_, queued);
-  longest_wait_ = std::max(longest_wait_, SecondsBetween(queued, started));
+  queued_ = std::min(queued_, queued);
   first_start_ = std::min(first_start_, started);
   last_end_ = std::max(last_end_, ended);
   return --unfinished_ == 0;
@@ -49,7 +48,7 @@ EncodeResult ImageTask::Result(absl::Time now) const {
   result.image_height = plan_.image_height;
   result.tiles = plan_.tiles;
   result.seconds = so_far_;
-  result.seconds.queue = longest_wait_;
+  result.seconds.queue = SecondsBetween(queued_, first_start_);
   result.seconds.compute = SecondsBetween(first_start_, last_end_);
   result.seconds.total = SecondsBetween(request_->arrival, now);
   return result;
@@ -57,7 +56,7 @@ EncodeResult ImageTask::Result(absl::Time now) const {
 
 void ImageTask::AddSteps(Timeline* timeline) const {
   MutexLock lock(mutex_);
-  timeline->Add(Name(Stage::kQueue), first_queued_, first_queued_ + absl::Seconds(longest_wait_));
+  timeline->Add(Name(Stage::kQueue), queued_, std::max(queued_, first_start_));
   timeline->Add(Name(Stage::kCompute), first_start_, last_end_);
 }
 

@@ -52,8 +52,7 @@ class ImageTask {
 
   mutable Mutex mutex_;
   int unfinished_ ABSL_GUARDED_BY(mutex_);
-  double longest_wait_ ABSL_GUARDED_BY(mutex_) = 0;  // seconds
-  absl::Time first_queued_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
+  absl::Time queued_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
   absl::Time first_start_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
   absl::Time last_end_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
 };

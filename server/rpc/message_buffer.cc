@@ -18,8 +18,20 @@ using DataOwner = std::shared_ptr<const std::byte[]>;
 
 // What memory is short for is other requests, and they are answered within this or so.
 constexpr absl::Duration kNoMemoryRetry = absl::Seconds(1);
+// Where the rows lie in a message, in bytes from its start: a multiple of this, which malloc keeps, too.
+constexpr size_t kDataAlignment = 16;
 
 void ReleaseOwner(void* owner) { delete static_cast<DataOwner*>(owner); }
+
+// A field without meaning that makes `size` bytes a multiple of kDataAlignment; empty if they are one.
+std::string Padding(size_t size) {
+  constexpr int kField = v1::EncodeImageResponse::kPaddingFieldNumber;
+  size_t missing = -size % kDataAlignment;
+  if (missing == 0) return {};
+  const size_t least = BytesFieldPrefix(kField, 0).size();
+  if (missing < least) missing += kDataAlignment;
+  return BytesFieldPrefix(kField, missing - least) + std::string(missing - least, '\0');
+}
 
 }  // namespace
 
@@ -64,7 +76,9 @@ absl::StatusOr<v1::EncodeImageRequest> ParseRequest(const grpc::ByteBuffer& buff
 grpc::ByteBuffer SerializeResponse(const v1::EncodeImageResponse& response,
                                    const EncodeResult& result) {
   std::string head = response.SerializeAsString();
-  head += BytesFieldPrefix(v1::EncodeImageResponse::kDataFieldNumber, result.bytes);
+  const std::string prefix =
+      BytesFieldPrefix(v1::EncodeImageResponse::kDataFieldNumber, result.bytes);
+  head += Padding(head.size() + prefix.size()) + prefix;
   const grpc::Slice slices[] = {grpc::Slice(head), SharedSlice(result)};
   return {slices, 2};
 }

@@ -29,7 +29,7 @@ grpc::Slice SharedSlice(const EncodeResult& result);
 std::string BytesFieldPrefix(int number, size_t size);
 
 // `response` without its data, then the result's data by reference: the buffer shares ownership of it
-// until gRPC has sent it.
+// until gRPC has sent it. The data begins at a multiple of 16 bytes from the message's start.
 grpc::ByteBuffer SerializeResponse(const v1::EncodeImageResponse& response,
                                    const EncodeResult& result);
 // A response that has no data.

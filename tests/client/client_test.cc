@@ -56,6 +56,28 @@ class ClientTest : public testing::Test {
   std::unique_ptr<Client> client_;
 };
 
+TEST_F(ClientTest, SpreadsCallsOverAllAddresses) {
+  RpcServer other;
+  other.Serve();
+  std::atomic<int> here{0}, there{0};
+  const auto counting = [](std::atomic<int>& calls) {
+    return [&calls](const EncodeJob& job) {
+      ++calls;
+      return FilledResult(job);
+    };
+  };
+  server_.engine->Play(counting(here));
+  other.engine->Play(counting(there));
+  const auto client = Client::Create("ipv4:" + server_.address() + "," + other.address());
+  ASSERT_TRUE(client.ok());
+  // The first calls may find only one of the two connected.
+  while (here == 0 || there == 0) ASSERT_TRUE((*client)->Encode(SmallImage(), Tiny()).ok());
+  const int before = here, before_there = there;
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE((*client)->Encode(SmallImage(), Tiny()).ok());
+  EXPECT_EQ(here, before + 2);
+  EXPECT_EQ(there, before_there + 2);
+}
+
 TEST_F(ClientTest, EncodesWithAllOptions) {
   EncodeJob seen;
   server_.engine->Play([&seen](const EncodeJob& job) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Completion as the shells do it: completion_test.sh PROGRAM. The zsh part is left out where there is no zsh.
+# Completion as the shells do it: completion_test.sh PROGRAM. Parts are left out where there is no zsh or no fish.
 set -euo pipefail
 PATH="$(dirname "$1"):$PATH"
 eval "$(deepencoder completion bash)"
@@ -22,7 +22,7 @@ expect() {
 expect "bench" deepencoder be
 expect "checkpoint completion" deepencoder c
 expect "inspect synthesize" deepencoder checkpoint ""
-expect "bash zsh" deepencoder completion ""
+expect "bash fish zsh" deepencoder completion ""
 expect "encode" deepencoder help en
 expect "--max-tiles= --mode=" deepencoder view --m
 expect "--json" deepencoder diff a b --js
@@ -56,5 +56,28 @@ if command -v zsh >/dev/null; then
       failed=1
     fi
   done
+fi
+
+if command -v fish >/dev/null; then
+  deepencoder completion fish >"$folder/deepencoder.fish"
+  # fish_expect WANTED LINE: what fish itself gives for a line; WANTED is a pattern for one of its lines.
+  fish_expect() {
+    local got
+    got=$(cd "$folder" && fish --no-config -c "source deepencoder.fish; complete --do-complete '$2'")
+    if ! grep -q -- "^$1" <<<"$got"; then
+      echo "fish, '$2': '$1' is not in: $got" >&2
+      failed=1
+    fi
+  }
+  fish_expect "bench	measure a server" "deepencoder be"
+  fish_expect "encode	" "deepencoder help en"
+  fish_expect "fish$" "deepencoder completion f"
+  fish_expect "synthesize	" "deepencoder checkpoint s"
+  fish_expect "--max-tiles=	Most tiles" "deepencoder view --m"
+  fish_expect "--json	" "deepencoder diff a b --js"
+  fish_expect "--mode=gundam$" "deepencoder encode --mode=g"
+  fish_expect "fp16$" "deepencoder bench --dtype fp"
+  fish_expect "a page.png$" "deepencoder encode a"
+  fish_expect "--out=a page.png$" "deepencoder encode --out=a"
 fi
 exit $failed

@@ -54,6 +54,14 @@ class CliTest(unittest.TestCase):
         self.assertIn(f"written to {out / names[1]}", text)
         self.assertEqual([request.mode for request in self.server.requests], [3, 3, 3])
 
+    def test_names_of_pages_whatever_the_case(self):
+        pdf = Path(pdf_file(self.folder, 2)).rename(Path(self.folder, "A.pdf-b.PDF"))
+        out = Path(self.folder, "out")
+        status, _, errors = run("encode", str(pdf), "--out", str(out), *self.at)
+        self.assertEqual((status, errors), (0, ""))
+        self.assertEqual(sorted(path.name for path in out.iterdir()),
+                         ["A.pdf-b-0001.safetensors", "A.pdf-b-0002.safetensors"])  # fmt: skip
+
     def test_npy_and_json(self):
         status, text, _ = run("encode", JPEG, "no-such.png", "--out", self.folder, "--format",
                               "npy", "--json", *self.at)  # fmt: skip

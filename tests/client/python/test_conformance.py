@@ -108,6 +108,22 @@ class RealServerTest(unittest.IsolatedAsyncioTestCase):
             rows = self.client.encode(path, mode="tiny", dtype=dtype).to_float32()
             np.testing.assert_allclose(rows, exact, rtol=bar, atol=1e-6)
 
+    def test_rows_are_used_where_the_reply_has_them(self):
+        path = DATA / "images" / "small_page.png"
+        for dtype in ("bf16", "fp16", "fp32"):
+            result = self.client.encode(path, mode="tiny", dtype=dtype)
+            self.assertTrue(result.stored.flags.aligned, dtype)
+            self.assertTrue(np.shares_memory(result.numpy().view(np.uint8), result.stored), dtype)
+
+    def test_stages_do_not_overlap(self):
+        # Three views for one slot: the second and third wait while the first is computed.
+        image = DATA / "images" / "size_1280x640.jpg"
+        timings = self.client.encode(image, mode="gundam", dtype="fp16", timeout=120).timings
+        seconds = dataclasses.asdict(timings)
+        total = seconds.pop("total")
+        self.assertGreater(timings.compute, 0)
+        self.assertLessEqual(sum(seconds.values()), total)
+
     def test_info_counts_the_tokens(self):
         info = self.client.info()
         self.assertTrue(info.synthetic)

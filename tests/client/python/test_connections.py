@@ -96,7 +96,7 @@ class TlsTest(unittest.IsolatedAsyncioTestCase):
             Tls(client_certificate=self.chain)
 
 
-class AddressTest(unittest.TestCase):
+class AddressTest(unittest.IsolatedAsyncioTestCase):
     def test_unix_socket_and_a_token_that_changes(self):
         with tempfile.TemporaryDirectory() as folder:
             tokens = iter(["sesame", "stale"])
@@ -108,11 +108,26 @@ class AddressTest(unittest.TestCase):
                         client.encode(picture(3))
 
     def test_tokens_are_not_sent_in_the_clear(self):
-        for server in ("encoder.example:50051", "10.0.0.1:443", "dns:///localhost.example:1"):
+        for server in ("encoder.example:50051", "10.0.0.1:443", "dns:///localhost.example:1",
+                       "127.0.0.1.example:1", "ipv4:127.0.0.1:1,10.0.0.1:1"):  # fmt: skip
             with self.subTest(server), self.assertRaisesRegex(ValueError, "readable"):
                 Client(server, token="sesame")
         for server in ("localhost:1", "[::1]:1", "127.0.0.1:1", "unix:/x"):
             Client(server, token="sesame").close()
+
+    async def test_calls_are_spread_over_all_addresses(self):
+        with FakeServer() as one, FakeServer() as two:
+            target = f"ipv4:{one.address},{two.address}"
+            with Client(target) as client:
+                while not (one.calls and two.calls):  # the first calls may find one connected
+                    client.encode(picture(3))
+                before = one.calls, two.calls
+                for _ in range(4):
+                    client.encode(picture(3))
+                self.assertEqual((one.calls, two.calls), (before[0] + 2, before[1] + 2))
+            async with AsyncClient(target) as client:
+                while (one.calls, two.calls) < (before[0] + 3, before[1] + 3):
+                    await client.encode(picture(3))
 
     def test_address_from_the_environment(self):
         with FakeServer() as server:

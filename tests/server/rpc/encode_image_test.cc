@@ -315,6 +315,26 @@ TEST(MessageBufferTest, DataIsSentFromWhereItLies) {
   EXPECT_TRUE(alive.expired());
 }
 
+TEST(MessageBufferTest, DataIsAlignedInTheMessage) {
+  EncodeJob job;
+  job.mode = Mode::kTiny;
+  const EncodeResult result = FilledResult(job);
+  for (size_t length = 0; length < 32; ++length) {  // of the id, which moves what follows
+    v1::EncodeImageResponse response;
+    response.set_id(std::string(length, 'i'));
+    std::vector<grpc::Slice> slices;
+    ASSERT_TRUE(SerializeResponse(response, result).Dump(&slices).ok());
+    ASSERT_EQ(slices.size(), 2u);
+    EXPECT_EQ(slices[0].size() % 16, 0u) << length;
+    v1::EncodeImageResponse parsed;
+    const std::string head(reinterpret_cast<const char*>(slices[0].begin()), slices[0].size());
+    const std::string data(reinterpret_cast<const char*>(slices[1].begin()), slices[1].size());
+    ASSERT_TRUE(parsed.ParseFromString(head + data)) << length;
+    EXPECT_EQ(parsed.id(), response.id());
+    EXPECT_EQ(parsed.data(), data);
+  }
+}
+
 TEST(MessageBufferTest, CachedResultCanBeSentManyTimesAtOnce) {
   RpcServer server;
   server.Serve();

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import ipaddress
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -52,8 +53,13 @@ def _pem(source: Pem | None) -> bytes | None:
 
 def _is_local(target: str) -> bool:
     """Whether what is sent there stays on this machine."""
-    host = target.rsplit(":", 1)[0].strip("[]")
-    return target.startswith("unix:") or host in ("localhost", "::1") or host.startswith("127.")
+    if target.startswith("unix:"):
+        return True
+    host = target.rpartition(":")[0].strip("[]")
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:  # a name; several addresses
+        return False
 
 
 @functools.cache
@@ -90,6 +96,7 @@ class Address:
             ("grpc.min_reconnect_backoff_ms", 5000),  # in fact how long an attempt may take
             ("grpc.max_reconnect_backoff_ms", 2000),
             ("grpc.use_local_subchannel_pool", 1),
+            ("grpc.lb_policy_name", "round_robin"),  # over all addresses of the name
         ]
         if _is_local(self.target):
             options.append(("grpc.enable_http_proxy", 0))

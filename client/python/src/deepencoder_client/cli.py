@@ -158,8 +158,8 @@ def _connect(arguments: argparse.Namespace) -> Client:
 
 
 def _encode(client: Client, arguments: argparse.Namespace) -> int:
-    names, images = _expand(arguments)
-    files = _output_files(arguments, names)
+    names, stems, images = _expand(arguments)
+    files = _output_files(arguments, names, stems)
     options: EncodeOptions = {
         "mode": arguments.mode,
         "max_tiles": arguments.max_tiles,
@@ -186,7 +186,8 @@ def _encode(client: Client, arguments: argparse.Namespace) -> int:
         if error is not None:
             failed += 1
             unreachable += isinstance(error, UnavailableError)
-            _complain(f"{name}: {error}")
+            why = error.strerror if isinstance(error, OSError) and error.strerror else error
+            _complain(f"{name}: {why}")
         if arguments.json:
             print(json.dumps(_as_json(name, file, result, error, arguments.mode)))
         elif result.embeddings is not None and error is None and not arguments.quiet:
@@ -196,29 +197,33 @@ def _encode(client: Client, arguments: argparse.Namespace) -> int:
     return UNREACHABLE if unreachable == len(images) else FAILED
 
 
-def _expand(arguments: argparse.Namespace) -> tuple[list[str], list[Image]]:
-    """Images and their names; PDF files give a name a page."""
+def _expand(arguments: argparse.Namespace) -> tuple[list[str], list[str], list[Image]]:
+    """Names for people, stems of output files, and images: one of a file, or of a PDF's page."""
     names: list[str] = []
+    stems: list[str] = []
     images: list[Image] = []
     for path in arguments.images:
+        stem = Path(path).stem
         if not path.lower().endswith(".pdf"):
             names.append(path)
+            stems.append(stem)
             images.append(path)
             continue
         pages = pdf_pages(path, dpi=arguments.dpi)
         names.extend(f"{path}-{page.number:04}" for page in pages)
+        stems.extend(f"{stem}-{page.number:04}" for page in pages)
         images.extend(pages)
-    return names, images
+    return names, stems, images
 
 
-def _output_files(arguments: argparse.Namespace, names: Sequence[str]) -> Sequence[str | None]:
-    """DIR/NAME.safetensors for each image: scan.png gives scan, page 7 of scan.pdf scan-0007."""
+def _output_files(
+    arguments: argparse.Namespace, names: Sequence[str], stems: Sequence[str]
+) -> Sequence[str | None]:
+    """DIR/STEM.safetensors for each image: scan.png gives scan, page 7 of scan.pdf scan-0007."""
     if arguments.out is None:
         return [None] * len(names)
     files: dict[str, str] = {}
-    for name in names:
-        head, _, page = name.rpartition(".pdf-") if ".pdf-" in name.lower() else ("", "", "")
-        stem = f"{Path(head).name}-{page}" if head else Path(name).stem
+    for name, stem in zip(names, stems):  # noqa: B905 (equally long)
         file = os.path.join(arguments.out, f"{stem}.{arguments.format}")
         if file in files:
             raise ValueError(f"{files[file]} and {name} would both be written to {file}")

@@ -44,7 +44,7 @@ class Geometry:
 
 @dataclass(frozen=True)
 class Timings:
-    """Seconds in the server."""
+    """Seconds in the server. The stages do not overlap; total has the wait for a decoder too."""
 
     decode: float
     views: float
@@ -54,16 +54,21 @@ class Timings:
     total: float
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Embeddings:
     """The rows that take the place of an image's placeholder tokens, in their order."""
 
     stored: npt.NDArray[Any]
     """[rows, width] in the reply's own bytes, read-only: float32, float16, or bf16's bits as
-    uint16. May start at an odd address, which NumPy takes and other code may not."""
+    uint16. The server aligns them in its reply; where one does not, they may start at an odd
+    address, which NumPy takes and other code may not."""
     dtype: DType
     geometry: Geometry
     timings: Timings
+
+    def __repr__(self) -> str:
+        rows, width = self.shape
+        return f"Embeddings({self.dtype} [{rows}, {width}], {self.geometry}, {self.timings})"
 
     @property
     def tokens(self) -> int:

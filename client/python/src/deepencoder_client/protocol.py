@@ -6,6 +6,7 @@ loads into any. It has a pool of its own, so nothing clashes with other packages
 
 from __future__ import annotations
 
+import functools
 from importlib import resources
 from typing import Any
 
@@ -32,7 +33,7 @@ def _health_file() -> descriptor_pb2.FileDescriptorProto:
 
 def _load_pool() -> descriptor_pool.DescriptorPool:
     try:
-        contract = resources.files(__package__).joinpath(CONTRACT).read_bytes()
+        contract = resources.files(__name__.rpartition(".")[0]).joinpath(CONTRACT).read_bytes()
     except FileNotFoundError:
         raise ImportError(
             f"deepencoder_client/{CONTRACT} is missing: install the package (pip install "
@@ -63,12 +64,14 @@ HealthCheckRequest = _message("grpc.health.v1.HealthCheckRequest")
 HealthCheckResponse = _message("grpc.health.v1.HealthCheckResponse")
 
 
+@functools.lru_cache  # bounded: a number may be a stranger's
 def number_of(enum: str, name: str) -> int:
     """The number of a value: number_of("Mode", "tiny") is that of MODE_TINY."""
     values = _pool.FindEnumTypeByName(f"deepencoder.v1.{enum}").values_by_name
     return int(values[f"{_prefix(enum)}{name.upper()}"].number)
 
 
+@functools.lru_cache  # bounded: a number may be a stranger's
 def name_of(enum: str, number: int) -> str:
     """The other way round; "unknown" for a number of a later contract."""
     value = _pool.FindEnumTypeByName(f"deepencoder.v1.{enum}").values_by_number.get(number)

@@ -1,7 +1,12 @@
-"""Placeholders: the package's formula against vLLM's own processor and its prompt update."""
+"""Placeholders: the package's formula and the service's code against vLLM's processor and prompt update."""
 
+import json
+import os
 import random
+import subprocess
+import tempfile
 import unittest
+from pathlib import Path
 
 import support
 from PIL import Image
@@ -12,12 +17,18 @@ from deepencoder_vllm import geometry, prompt_rows, tile_grid
 
 
 def sizes(count, longest, seed=20):
-    """Sizes of pages, strips and stamps, with what lies at a rule's edge."""
+    """Sizes of pages, strips and stamps, with what lies at a rule's edge.
+
+    Not of strips so thin that Pillow refuses a view without pixels.
+    """
     chosen = random.Random(seed)
     edges = [(640, 640), (641, 640), (640, 641), (641, 1), (1, 641), (1, 1), (2500, 3000), (800, 800),
              (1654, 2339), (1357, 1357), (1358, 1358)]
-    return edges + [(chosen.randint(1, longest), chosen.randint(1, longest))
-                    for _ in range(count - len(edges))]
+    while len(edges) < count:
+        size = (chosen.randint(1, longest), chosen.randint(1, longest))
+        if min(size) * 1024 >= max(size):
+            edges.append(size)
+    return edges
 
 
 class CountsTest(unittest.TestCase):
@@ -39,8 +50,6 @@ class CountsTest(unittest.TestCase):
         processor = support.processor()
         seen = set()
         for width, height in sizes(200, longest=1800):
-            if min(width, height) * 1024 < max(width, height):
-                continue  # Pillow refuses a view without pixels
             output = processor(prompt="<image>", images=[Image.new("L", (width, height)).convert("RGB")])
             self.assertEqual(output["num_image_tokens"].tolist(), [prompt_rows(width, height)],
                              (width, height))
@@ -48,6 +57,25 @@ class CountsTest(unittest.TestCase):
                              tile_grid(width, height), (width, height))
             seen.add(tile_grid(width, height))
         self.assertGreater(len(seen), 8)
+
+    def test_the_service_lays_out_as_many_rows(self):
+        """`deepencoder view` plans views and rows by the server's own code."""
+        program = Path(os.environ["DEEPENCODER_BIN"]) / "deepencoder"
+        if not program.is_file():
+            self.skipTest(f"{program} is not built")
+        info = object.__new__(DeepseekOCRProcessingInfo)
+        with tempfile.TemporaryDirectory() as folder:
+            image = Path(folder, "image.png")
+            for width, height in sizes(200, longest=1800):
+                Image.new("L", (width, height)).save(image)
+                layout = json.loads(subprocess.run(
+                    [program, "view", image, "--json"], check=True, capture_output=True).stdout)
+                self.assertEqual(
+                    layout["rows"],
+                    info.get_num_image_tokens(image_width=width, image_height=height),
+                    (width, height))
+                self.assertEqual((layout["tile_columns"], layout["tile_rows"]),
+                                 tile_grid(width, height), (width, height))
 
 
 if __name__ == "__main__":
