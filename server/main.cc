@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/time/clock.h"
 #include "encoder/version/version.h"
+#include "server/image_decoder_choice.h"
 #include "server/kserve/inference_service.h"
 #include "server/metrics/device_metrics.h"
 #include "server/metrics/exposition.h"
@@ -20,6 +21,7 @@
 #include "server/rpc/grpc_server.h"
 #include "server/rpc/health_service.h"
 #include "server/rpc/vision_encoder_service.h"
+#include "server/sandbox/decode_worker.h"
 #include "server/stop_signals.h"
 #include "server/warm_up.h"
 
@@ -62,7 +64,10 @@ class Server {
   // Opens the ports (health says NOT_SERVING), loads the model, warms up, says SERVING.
   absl::Status Start() {
     if (absl::Status status = Listen(); !status.ok()) return status;
-    absl::StatusOr<LoadedModel> model = LoadModel(options_, &metrics_, &clock_, logger_);
+    auto decoder = ChooseImageDecoder(options_, &metrics_, logger_);
+    if (!decoder.ok()) return decoder.status();
+    absl::StatusOr<LoadedModel> model =
+        LoadModel(options_, *std::move(decoder), &metrics_, &clock_, logger_);
     if (!model.ok()) return model.status();
     WarnIfSynthetic(model->info);
     if (options_.warm_up) {
@@ -212,6 +217,7 @@ int Run(const ServerOptions& options) {
 }
 
 int Main(int argc, const char* const* argv) {
+  if (IsDecodeWorker(argc, argv)) return RunDecodeWorker(argc, argv);
   const absl::StatusOr<Command> command =
       ParseCommandLine({argv + 1, argv + argc}, [](const char* name) { return std::getenv(name); });
   if (!command.ok()) {

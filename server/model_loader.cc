@@ -164,8 +164,10 @@ RequestRules RulesOf(const ServerOptions& options) {
           .max_image_bytes = options.max_image_bytes};
 }
 
-absl::StatusOr<LoadedModel> LoadModel(const ServerOptions& options, EngineObserver* observer,
-                                      const Clock* clock, const Logger* logger) {
+absl::StatusOr<LoadedModel> LoadModel(const ServerOptions& options,
+                                      std::shared_ptr<ImageDecoder> decoder,
+                                      EngineObserver* observer, const Clock* clock,
+                                      const Logger* logger) {
   const absl::StatusOr<DevicePlan> plan = ChooseDevices(options, *logger);
   if (!plan.ok()) return plan.status();
   const auto checkpoint = Checkpoint::Open(options.model);
@@ -184,7 +186,9 @@ absl::StatusOr<LoadedModel> LoadModel(const ServerOptions& options, EngineObserv
   model.compute = devices->front().backend->info().compute;
   SpecialRows special = {.image_newline = (*checkpoint)->GetFloats("model.image_newline"),
                          .view_separator = (*checkpoint)->GetFloats("model.view_seperator")};
-  auto engine = ServingEngine::Create(EngineOptionsOf(options, log), *std::move(devices),
+  EngineOptions engine_options = EngineOptionsOf(options, log);
+  engine_options.decoder = std::move(decoder);
+  auto engine = ServingEngine::Create(std::move(engine_options), *std::move(devices),
                                       std::move(special), observer, clock);
   if (!engine.ok()) return engine.status();
   model.engine = *std::move(engine);

@@ -11,6 +11,7 @@
 #include "encoder/base/dtype.h"
 #include "server/engine/clock.h"
 #include "server/engine/engine.h"
+#include "server/engine/image_decoder.h"
 #include "server/log.h"
 #include "server/options.h"
 #include "server/rpc/translate.h"
@@ -28,7 +29,9 @@ RequestRules RulesOf(const ServerOptions& options);
 
 // `observer`, `clock` and `logger` must outlive the engine.
 // Errors: those of the checkpoint and the backends, with the option that led to them.
-absl::StatusOr<LoadedModel> LoadModel(const ServerOptions& options, EngineObserver* observer,
-                                      const Clock* clock, const Logger* logger);
+absl::StatusOr<LoadedModel> LoadModel(const ServerOptions& options,
+                                      std::shared_ptr<ImageDecoder> decoder,
+                                      EngineObserver* observer, const Clock* clock,
+                                      const Logger* logger);
 
 }  // namespace deepencoder

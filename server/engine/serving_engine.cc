@@ -62,11 +62,6 @@ absl::Status CheckOptions(const EngineOptions& options) {
   return absl::OkStatus();
 }
 
-int DecodeThreads(const EngineOptions& options) {
-  if (options.decode_threads > 0) return options.decode_threads;
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-}
-
 // Of the image as the client sent it.
 int64_t StoredBytes(const EncodeJob& job) {
   const auto* raw = std::get_if<RawPixels>(&job.image);
@@ -101,6 +96,7 @@ absl::StatusOr<std::unique_ptr<ServingEngine>> ServingEngine::Create(
     EngineOptions options, std::vector<DeviceSlots> devices, SpecialRows special,
     EngineObserver* observer, const Clock* clock) {
   if (absl::Status status = CheckOptions(options); !status.ok()) return status;
+  if (options.decoder == nullptr) options.decoder = std::make_shared<InProcessDecoder>();
   if (absl::Status status = CheckDevices(devices, special); !status.ok()) return status;
   std::unique_ptr<ServingEngine> engine(new ServingEngine(std::move(options), observer, clock));
   MutexLock swap(engine->swap_);
@@ -121,7 +117,7 @@ ServingEngine::ServingEngine(EngineOptions options, EngineObserver* observer, co
                  : nullptr),
       replies_(std::make_unique<ReplyThread>()),
       decode_pool_(std::make_unique<DecodePool>(
-          DecodeThreads(options_), observer,
+          DecodeThreadCount(options_.decode_threads), observer,
           [this](const std::shared_ptr<Request>& request) { Prepare(request); })) {}
 
 ServingEngine::~ServingEngine() {
@@ -280,16 +276,16 @@ bool ServingEngine::AskCache(const std::shared_ptr<Request>& request, uint64_t g
   return false;
 }
 
-absl::StatusOr<RgbImage> ServingEngine::Decode(const EncodeJob& job) const {
+absl::StatusOr<HeldImage> ServingEngine::Decode(const EncodeJob& job) const {
   if (const auto* raw = std::get_if<RawPixels>(&job.image)) {
     // Looked at, not copied: the job outlives the image. OpenCV has no matrix of constant data.
     auto* pixels = const_cast<std::byte*>(raw->rgb.bytes.data());
-    return RgbImage(cv::Mat(raw->height, raw->width, CV_8UC3, pixels));
+    return HeldImage{nullptr, RgbImage(cv::Mat(raw->height, raw->width, CV_8UC3, pixels))};
   }
   DecodeOptions options = options_.decode;
   options.alpha = job.alpha;
   options.gray16 = job.gray16;
-  return DecodeImage(std::get<EncodedFile>(job.image).file.bytes, options);
+  return options_.decoder->Decode(std::get<EncodedFile>(job.image).file.bytes, options);
 }
 
 absl::Status ServingEngine::DecodeAndQueue(const std::shared_ptr<Request>& request,
@@ -302,18 +298,18 @@ absl::Status ServingEngine::DecodeAndQueue(const std::shared_ptr<Request>& reque
     observer_->OnStage(stage, job.mode, *spent);
   };
 
-  absl::StatusOr<RgbImage> image = Decode(job);
-  if (!image.ok()) return image.status();
+  const absl::StatusOr<HeldImage> held = Decode(job);
+  if (!held.ok()) return held.status();
+  const RgbImage& image = held->image;
   lap(Stage::kDecode, &seconds.decode);
 
   if (DropIfGone(request, Stage::kViews)) return absl::OkStatus();
   const absl::StatusOr<ViewPlan> plan =
-      PlanViews(image->width(), image->height(), job.mode, job.max_tiles);
+      PlanViews(image.width(), image.height(), job.mode, job.max_tiles);
   if (!plan.ok()) return plan.status();
   const std::shared_ptr<Assignment> assignment = Assignment::Make(backends, *plan);
   if (assignment == nullptr) return NoDevice();
-  absl::StatusOr<std::shared_ptr<const ViewSet>> views =
-      assignment->pool().MakeViews(*image, *plan);
+  absl::StatusOr<std::shared_ptr<const ViewSet>> views = assignment->pool().MakeViews(image, *plan);
   if (!views.ok()) {
     return absl::IsResourceExhausted(views.status())
                ? WithRetryAfter(views.status(), admission_.RetryDelay())

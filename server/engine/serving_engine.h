@@ -38,6 +38,7 @@
 #include "server/engine/clock.h"
 #include "server/engine/decode_pool.h"
 #include "server/engine/engine.h"
+#include "server/engine/image_decoder.h"
 #include "server/engine/image_task.h"
 #include "server/engine/queue_gauge.h"
 #include "server/engine/reply_thread.h"
@@ -46,8 +47,9 @@
 namespace deepencoder {
 
 struct EngineOptions {
-  int decode_threads = 0;  // 0: one a CPU core
-  DecodeOptions decode;    // limits; a job brings its own alpha and gray16
+  int decode_threads = 0;                 // 0: one a CPU core
+  DecodeOptions decode;                   // limits; a job brings its own alpha and gray16
+  std::shared_ptr<ImageDecoder> decoder;  // null: InProcessDecoder
   AdmissionLimits limits;
   BatchPolicy batch;       // its buckets come from each backend
   size_t cache_bytes = 0;  // 0: no result cache and no single flight
@@ -95,7 +97,7 @@ class ServingEngine final : public Engine, private PoolEvents {
   // OK: the views are queued, or the request has ended.
   absl::Status DecodeAndQueue(const std::shared_ptr<Request>& request,
                               const std::shared_ptr<BackendSet>& backends);
-  absl::StatusOr<RgbImage> Decode(const EncodeJob& job) const;
+  absl::StatusOr<HeldImage> Decode(const EncodeJob& job) const;
   // Its device was lost before it was encoded: from the start, on another.
   void Resubmit(const std::shared_ptr<Request>& request);
 
