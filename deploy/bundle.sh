@@ -44,6 +44,16 @@ for library in "$root"/lib/*.so*; do
   esac
 done
 cp LICENSE README.md "$root/"
+# What it consists of, and under which licences: the list, and the packages' own texts.
+python3 deploy/sbom.py build/bin/deepencoder-server build/bin/deepencoder \
+  $([ ! -e build/lib/libdeepencoder_cuda.so ] || echo build/lib/libdeepencoder_cuda.so) >"$root/sbom.cdx.json"
+mkdir "$root/licenses"
+python3 -c 'import json, sys
+for part in json.load(open(sys.argv[1]))["components"]:
+    for item in part["properties"]:
+        if item["name"] == "deepencoder:copyright": print(part["name"], item["value"])' "$root/sbom.cdx.json" |
+  while read -r package text; do cp -L "$text" "$root/licenses/$package.txt"; done
+chmod -R u+w "$root/licenses"
 tar -C "$out" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}" -cf - "$name" |
   xz -6 -T0 >"$out/$name.tar.xz"
 (cd "$out" && sha256sum "$name.tar.xz" >"$name.tar.xz.sha256")

@@ -4,6 +4,7 @@
 #   deploy/release.sh [OUT_DIR] [--images ENGINE] [--targets "cpu cuda fetch"]      default OUT_DIR: build/release
 #
 #   deepencoder-VERSION-linux-x86_64.tar.xz   the bundle of build/ (deploy/bundle.sh), which must be built
+#   deepencoder-VERSION.cdx.json              its bill of materials (deploy/sbom.py), also in the bundle
 #   deepencoder-VERSION.tgz                   the Helm chart
 #   deepencoder-image-TARGET-VERSION.tar.gz   images, with --images: ENGINE is docker, podman or "buildah OPTIONS"
 #   SHA256SUMS                                over all of them
@@ -39,6 +40,7 @@ export SOURCE_DATE_EPOCH="${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}"
 # ---------------------------------------------------------------- bundle
 bash deploy/bundle.sh "$work/bundle"
 mv "$work"/bundle/*.tar.xz "$out/"
+cp "$work"/bundle/*/sbom.cdx.json "$out/deepencoder-$version.cdx.json"
 
 # ---------------------------------------------------------------- chart
 # As `helm package` lays it: a folder of the chart's name. The rules are a link in the tree and files here.

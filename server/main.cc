@@ -21,6 +21,7 @@
 #include "server/engine/client_limits.h"
 #include "server/engine/limited_engine.h"
 #include "server/exit_timer.h"
+#include "server/image_decoder_choice.h"
 #include "server/kserve/inference_service.h"
 #include "server/metrics/device_metrics.h"
 #include "server/metrics/exposition.h"
@@ -37,6 +38,7 @@
 #include "server/rpc/health_service.h"
 #include "server/rpc/pending_replies.h"
 #include "server/rpc/vision_encoder_service.h"
+#include "server/sandbox/decode_worker.h"
 #include "server/signals.h"
 #include "server/trace/otlp_exporter.h"
 #include "server/trace/tracer.h"
@@ -158,12 +160,14 @@ class Server {
   absl::Status Start() {
     if (absl::Status status = credentials_.Load(); !status.ok()) return status;
     if (absl::Status status = Listen(); !status.ok()) return status;
+    auto decoder = ChooseImageDecoder(options_, &metrics_, logger_);
+    if (!decoder.ok()) return decoder.status();
     const absl::StatusOr<DevicePlan> plan = ChooseDevices(options_, *logger_);
     if (!plan.ok()) return plan.status();
     plan_ = *plan;
     absl::StatusOr<Model> model = LoadModel(options_, plan_, options_.model, *logger_);
     if (!model.ok()) return model.status();
-    auto engine = MakeEngine(options_, *model, &metrics_, &clock_, logger_);
+    auto engine = MakeEngine(options_, *model, *std::move(decoder), &metrics_, &clock_, logger_);
     if (!engine.ok()) return engine.status();
     engine_ = *std::move(engine);
     if (options_.warm_up) {
@@ -440,6 +444,7 @@ int Run(const ServerOptions& options) {
 }
 
 int Main(int argc, const char* const* argv) {
+  if (IsDecodeWorker(argc, argv)) return RunDecodeWorker(argc, argv);
   const absl::StatusOr<Command> command =
       ParseCommandLine({argv + 1, argv + argc}, [](const char* name) { return std::getenv(name); });
   if (!command.ok()) {

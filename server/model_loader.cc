@@ -267,13 +267,13 @@ absl::StatusOr<Model> LoadModelBeside(const ServerOptions& options, const Device
   return model;
 }
 
-absl::StatusOr<std::unique_ptr<ServingEngine>> MakeEngine(const ServerOptions& options,
-                                                          Model& model, EngineObserver* observer,
-                                                          const Clock* clock,
-                                                          const Logger* logger) {
+absl::StatusOr<std::unique_ptr<ServingEngine>> MakeEngine(
+    const ServerOptions& options, Model& model, std::shared_ptr<ImageDecoder> decoder,
+    EngineObserver* observer, const Clock* clock, const Logger* logger) {
   EngineOptions engine =
       EngineOptionsOf(options, model.devices.front().backend->info().kind == "cuda",
                       [logger](const std::string& line) { logger->Info(line); });
+  engine.decoder = std::move(decoder);
   return ServingEngine::Create(std::move(engine), std::move(model.devices),
                                std::move(model.special), observer, clock);
 }

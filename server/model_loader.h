@@ -12,6 +12,7 @@
 #include "encoder/base/dtype.h"
 #include "server/engine/clock.h"
 #include "server/engine/engine.h"
+#include "server/engine/image_decoder.h"
 #include "server/engine/serving_engine.h"
 #include "server/log.h"
 #include "server/options.h"
@@ -66,9 +67,11 @@ absl::StatusOr<Model> LoadModelBeside(const ServerOptions& options, const Device
                                       const std::string& folder, const ModelFacts& current,
                                       const std::atomic<bool>& stop, const Logger& logger);
 
-// Takes the model's devices. `observer`, `clock` and `logger` must outlive the engine.
+// Takes the model's devices. `decoder` turns files into pixels. `observer`, `clock` and `logger` must outlive the engine.
 absl::StatusOr<std::unique_ptr<ServingEngine>> MakeEngine(const ServerOptions& options,
-                                                          Model& model, EngineObserver* observer,
+                                                          Model& model,
+                                                          std::shared_ptr<ImageDecoder> decoder,
+                                                          EngineObserver* observer,
                                                           const Clock* clock, const Logger* logger);
 
 }  // namespace deepencoder

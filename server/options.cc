@@ -150,6 +150,20 @@ void AddImageOptions(std::vector<OptionSpec>& table) {
   table.push_back({group, "decode-threads", "N", "0",
                    "Threads that decode images and make views; 0: all cores.",
                    Integer(&ServerOptions::decode_threads, 0, 1024)});
+  table.push_back(
+      {group, "decode-sandbox", "process|required|off", "process",
+       "Decode in processes that can open no file, connect nowhere and start nothing, one for each "
+       "decode thread. process: in the server's own where the system refuses them, with a warning; "
+       "required: do not start then; off: in the server's own.",
+       Choice<DecodeSandbox>(&ServerOptions::decode_sandbox,
+                             {{"process", DecodeSandbox::kProcess},
+                              {"required", DecodeSandbox::kRequired},
+                              {"off", DecodeSandbox::kOff}})});
+  table.push_back({group, "decode-timeout", "DURATION", "30s",
+                   "CPU time that decoding an image may take; only with a decode sandbox.",
+                   Store(&ServerOptions::decode_timeout, [](std::string_view text) {
+                     return ParseDuration(text, absl::Milliseconds(1), absl::Hours(1));
+                   })});
   table.push_back({group, "max-image-bytes", "SIZE", "32MiB",
                    "Largest image file, or raw RGB, of a request.",
                    Bytes(&ServerOptions::max_image_bytes, kKiB, kMaxReceiveLimit)});

@@ -23,6 +23,7 @@
 namespace deepencoder {
 
 enum class DeviceChoice : uint8_t { kAuto, kCpu, kCuda };
+enum class DecodeSandbox : uint8_t { kProcess, kRequired, kOff };
 
 // What each field means is said by its row in the table. Plain data, made by DefaultOptions() or
 // ParseCommandLine(); the fields' initialisers are not the defaults.
@@ -52,6 +53,8 @@ struct ServerOptions {
   bool graphs = false;
   // images
   int64_t decode_threads = 0;  // 0: all cores
+  DecodeSandbox decode_sandbox = DecodeSandbox::kProcess;
+  absl::Duration decode_timeout;  // CPU time
   int64_t max_image_bytes = 0;
   int64_t max_image_pixels = 0;
   AlphaPolicy alpha = AlphaPolicy::kDrop;

@@ -15,7 +15,7 @@ while [ $# -gt 0 ]; do
   esac
 done
 
-bash deploy/packages.sh build test
+bash deploy/packages.sh build test fuzz
 mkdir -p build
 cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DDEEPENCODER_TESTS=ON >build/configure.log 2>&1 ||
   { cat build/configure.log; exit 1; }

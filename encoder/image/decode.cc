@@ -19,24 +19,29 @@ struct Format {
   const char* name;
   absl::StatusOr<StoredSize> (*read_size)(Bytes);
   absl::StatusOr<Decoded> (*decode)(Bytes, const ImageHeader&, const DecodeOptions&);
-  // Bytes a pixel that decoding takes at most, the RGB8 result included.
+  // What decoding takes at most: bytes a pixel, the RGB8 result included, and bytes whatever the size.
   size_t bytes_per_pixel;
+  size_t fixed_bytes;
 };
 
-// What the last column is made of, besides 3 for the result. Turning takes 6 (two copies of it).
+constexpr size_t kMiB = size_t{1} << 20;
+
+// What bytes_per_pixel is made of, besides 3 for the result. Turning takes 6 (two copies of it).
 //   JPEG  coefficients of a progressive file: four components of 2 bytes
 //   PNG   an RGBA raster to be composited
 //   WebP  libwebp's ARGB planes of a lossless file and of its alpha, an RGBA raster
 //   TIFF  a raster of up to 4 samples, or libtiff's RGBA; a tile of twice the picture's samples
 //   BMP   palette indices of a run-length coded file
 //   GIF   palette indices
+// fixed_bytes: rows, tables and libraries' states; of TIFF a tile (kMaxSmallTile) and a Zstandard window
+// (kMaxZstdWindow) too.
 constexpr Format kFormats[] = {
-    {ImageFormat::kJpeg, "JPEG", ReadJpegSize, DecodeJpeg, 11},
-    {ImageFormat::kPng, "PNG", ReadPngSize, DecodePng, 7},
-    {ImageFormat::kWebp, "WebP", ReadWebpSize, DecodeWebp, 16},
-    {ImageFormat::kTiff, "TIFF", ReadTiffSize, DecodeTiff, 24},
-    {ImageFormat::kBmp, "BMP", ReadBmpSize, DecodeBmp, 6},
-    {ImageFormat::kGif, "GIF", ReadGifSize, DecodeGif, 6},
+    {ImageFormat::kJpeg, "JPEG", ReadJpegSize, DecodeJpeg, 11, 4 * kMiB},
+    {ImageFormat::kPng, "PNG", ReadPngSize, DecodePng, 7, 4 * kMiB},
+    {ImageFormat::kWebp, "WebP", ReadWebpSize, DecodeWebp, 16, 4 * kMiB},
+    {ImageFormat::kTiff, "TIFF", ReadTiffSize, DecodeTiff, 24, 24 * kMiB},
+    {ImageFormat::kBmp, "BMP", ReadBmpSize, DecodeBmp, 6, 4 * kMiB},
+    {ImageFormat::kGif, "GIF", ReadGifSize, DecodeGif, 6, 4 * kMiB},
 };
 
 const Format& Of(ImageFormat format) { return kFormats[static_cast<size_t>(format)]; }
@@ -97,10 +102,11 @@ absl::StatusOr<ImageHeader> ReadHeader(std::span<const std::byte> file,
 
 size_t DecodeBytes(const ImageHeader& header) {
   // Decoders work in blocks of up to 32 pixels a side, and hold rows and tables besides.
-  constexpr size_t kBlock = 32, kBytesPerColumn = 1024, kFixed = size_t{4} << 20;
+  constexpr size_t kBlock = 32, kBytesPerColumn = 1024;
   const size_t width = static_cast<size_t>(header.width) + kBlock;
   const size_t height = static_cast<size_t>(header.height) + kBlock;
-  return width * height * Of(header.format).bytes_per_pixel + width * kBytesPerColumn + kFixed;
+  const Format& format = Of(header.format);
+  return width * height * format.bytes_per_pixel + width * kBytesPerColumn + format.fixed_bytes;
 }
 
 absl::StatusOr<RgbImage> DecodeImage(std::span<const std::byte> file,

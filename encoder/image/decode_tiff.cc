@@ -18,9 +18,16 @@
 #include "encoder/image/formats.h"
 #include "encoder/image/orientation.h"
 #include "encoder/image/pixels.h"
+#include "encoder/image/zstd_window.h"
 
 namespace deepencoder {
 namespace {
+
+// What a tile may have decoded: bytes of any, or for each pixel of the picture. DecodeBytes counts on it,
+// and on the window.
+constexpr uint64_t kMaxSmallTile = uint64_t{4} << 20, kMaxTileBytes = 16;
+// What libzstd's levels up to 19 use, and RFC 8878 asks decoders to support.
+constexpr uint64_t kMaxZstdWindow = uint64_t{8} << 20;
 
 absl::Status Broken(const std::string& why) {
   return absl::InvalidArgumentError(absl::StrCat("broken or truncated TIFF file: ", why));
@@ -133,6 +140,8 @@ class TiffReader {
   absl::StatusOr<cv::Mat> ReadYcbcr(const Layout& layout);
   absl::StatusOr<std::array<cv::Vec3b, 256>> ReadPalette(const Layout& layout) const;
   int Orientation() const;
+  // Errors: INVALID_ARGUMENT if a strip or tile asks for more than kMaxZstdWindow.
+  absl::Status CheckZstdWindows() const;
   TIFF* get() const { return tiff_.get(); }
 
  private:
@@ -292,14 +301,15 @@ absl::Status TiffReader::ReadStrips(const Layout& layout, Gray16Policy gray16, c
 }
 
 absl::Status TiffReader::ReadTiles(const Layout& layout, Gray16Policy gray16, cv::Mat& raster) {
-  constexpr uint64_t kSmallTile = 1024 * 1024;  // pixels; always allowed
   const RowFormat format = FormatOf(layout, gray16);
   uint32_t tile_width = 0, tile_height = 0;
   TIFFGetField(tiff_.get(), TIFFTAG_TILEWIDTH, &tile_width);
   TIFFGetField(tiff_.get(), TIFFTAG_TILELENGTH, &tile_height);
   const uint64_t tile = uint64_t{tile_width} * tile_height;
   const uint64_t image = uint64_t{layout.width} * layout.height;
-  if (tile == 0 || tile > std::max(kSmallTile, 2 * image)) {
+  const uint64_t pixel_bits = uint64_t{format.stored} * format.bits;
+  if (tile == 0 || tile > UINT32_MAX ||
+      tile * pixel_bits / 8 > std::max(kMaxSmallTile, kMaxTileBytes * image)) {
     return Broken(absl::StrCat("tiles of ", tile_width, " x ", tile_height, " pixels"));
   }
   const tmsize_t row_bytes = TIFFTileRowSize(tiff_.get());
@@ -324,6 +334,21 @@ absl::Status TiffReader::ReadTiles(const Layout& layout, Gray16Policy gray16, cv
                      std::min(tile_width, layout.width - left));
         }
       }
+    }
+  }
+  return absl::OkStatus();
+}
+
+// libtiff lets a Zstandard stream say how much memory it needs, up to 128 MiB, for any picture.
+absl::Status TiffReader::CheckZstdWindows() const {
+  const uint32_t count = TIFFIsTiled(tiff_.get()) != 0 ? TIFFNumberOfTiles(tiff_.get())
+                                                       : TIFFNumberOfStrips(tiff_.get());
+  for (uint32_t i = 0; i < count; ++i) {
+    const Bytes data = Slice(client_.file, TIFFGetStrileOffset(tiff_.get(), i),
+                             TIFFGetStrileByteCount(tiff_.get(), i));
+    if (!data.empty() && LargestZstdWindow(data) > kMaxZstdWindow) {
+      return Broken(absl::StrCat("Zstandard data that need more memory than ", kMaxZstdWindow,
+                                 " bytes, or of no known version"));
     }
   }
   return absl::OkStatus();
@@ -458,6 +483,9 @@ absl::StatusOr<Decoded> DecodeTiff(Bytes file, const ImageHeader&, const DecodeO
   if (!open.ok()) return open;
   const auto layout = reader.ReadLayout();
   if (!layout.ok()) return layout.status();
+  if (layout->compression == COMPRESSION_ZSTD) {
+    if (absl::Status status = reader.CheckZstdWindows(); !status.ok()) return status;
+  }
   if (layout->photometric == PHOTOMETRIC_YCBCR && layout->compression != COMPRESSION_JPEG) {
     auto rgb = reader.ReadYcbcr(*layout);
     if (!rgb.ok()) return rgb.status();

@@ -1,11 +1,17 @@
 #include "server/engine/decode_pool.h"
 
+#include <algorithm>
 #include <string>
 #include <system_error>
 
 #include "server/engine/thread_name.h"
 
 namespace deepencoder {
+
+int DecodeThreadCount(int wanted) {
+  if (wanted > 0) return wanted;
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
 
 DecodePool::DecodePool(int threads, EngineObserver* observer, Work work)
     : observer_(observer), thread_count_(threads), work_(std::move(work)) {

@@ -71,11 +71,6 @@ absl::Status NoThreads(const std::system_error& error) {
       absl::StrCat("cannot start the engine's threads: ", error.what()));
 }
 
-int DecodeThreads(const EngineOptions& options) {
-  if (options.decode_threads > 0) return options.decode_threads;
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-}
-
 absl::Status CheckRaw(const RawPixels& raw, const DecodeOptions& limits) {
   if (raw.width < 1 || raw.height < 1) {
     return absl::InvalidArgumentError(absl::StrCat("raw image of ", raw.width, " x ", raw.height,
@@ -103,6 +98,7 @@ absl::StatusOr<std::unique_ptr<ServingEngine>> ServingEngine::Create(
     EngineOptions options, std::vector<DeviceSlots> devices, SpecialRows special,
     EngineObserver* observer, const Clock* clock) {
   if (absl::Status status = CheckOptions(options); !status.ok()) return status;
+  if (options.decoder == nullptr) options.decoder = std::make_shared<InProcessDecoder>();
   if (absl::Status status = CheckDevices(devices, special); !status.ok()) return status;
   try {
     std::unique_ptr<ServingEngine> engine(new ServingEngine(std::move(options), observer, clock));
@@ -128,7 +124,7 @@ ServingEngine::ServingEngine(EngineOptions options, EngineObserver* observer, co
       watchdog_(options_.device_timeout, clock),
       replies_(std::make_unique<ReplyThread>()),
       decode_pool_(std::make_unique<DecodePool>(
-          DecodeThreads(options_), observer,
+          DecodeThreadCount(options_.decode_threads), observer,
           [this](const std::shared_ptr<Request>& request) { Prepare(request); })) {}
 
 ServingEngine::~ServingEngine() {
@@ -299,16 +295,16 @@ bool ServingEngine::AskCache(const std::shared_ptr<Request>& request, uint64_t g
   return false;
 }
 
-absl::StatusOr<RgbImage> ServingEngine::Decode(const EncodeJob& job) const {
+absl::StatusOr<HeldImage> ServingEngine::Decode(const EncodeJob& job) const {
   if (const auto* raw = std::get_if<RawPixels>(&job.image)) {
     // Looked at, not copied: the job outlives the image. OpenCV has no matrix of constant data.
     auto* pixels = const_cast<std::byte*>(raw->rgb.bytes.data());
-    return RgbImage(cv::Mat(raw->height, raw->width, CV_8UC3, pixels));
+    return HeldImage{nullptr, RgbImage(cv::Mat(raw->height, raw->width, CV_8UC3, pixels))};
   }
   DecodeOptions options = options_.decode;
   options.alpha = job.alpha;
   options.gray16 = job.gray16;
-  return DecodeImage(std::get<EncodedFile>(job.image).file.bytes, options);
+  return options_.decoder->Decode(std::get<EncodedFile>(job.image).file.bytes, options);
 }
 
 absl::Status ServingEngine::DecodeAndQueue(const std::shared_ptr<Request>& request,
@@ -323,18 +319,19 @@ absl::Status ServingEngine::DecodeAndQueue(const std::shared_ptr<Request>& reque
     if (job.timeline != nullptr) job.timeline->Add(Name(stage), begin, now);
   };
 
-  absl::StatusOr<RgbImage> image = Decode(job);
-  if (!image.ok()) return image.status();
+  const absl::StatusOr<HeldImage> held = Decode(job);
+  if (!held.ok()) return held.status();
+  const RgbImage& image = held->image;
   lap(Stage::kDecode, &seconds.decode);
 
   if (DropIfGone(request, Stage::kViews)) return absl::OkStatus();
   const absl::StatusOr<ViewPlan> plan =
-      PlanViews(image->width(), image->height(), job.mode, job.max_tiles);
+      PlanViews(image.width(), image.height(), job.mode, job.max_tiles);
   if (!plan.ok()) return plan.status();
   const std::shared_ptr<Assignment> assignment = Assignment::Make(backends, *plan);
   if (assignment == nullptr) return NoDevice();
   absl::StatusOr<std::shared_ptr<const ViewSet>> views = assignment->pool().MakeViews(
-      *image, *plan, [&](const absl::Status& stuck) { Fail(request, stuck); });
+      image, *plan, [&](const absl::Status& stuck) { Fail(request, stuck); });
   if (!views.ok()) return WithHint(views.status());
   if (request->answered()) return absl::OkStatus();
   lap(Stage::kViews, &seconds.views);

@@ -40,6 +40,7 @@
 #include "server/engine/clock.h"
 #include "server/engine/decode_pool.h"
 #include "server/engine/engine.h"
+#include "server/engine/image_decoder.h"
 #include "server/engine/image_task.h"
 #include "server/engine/likely_time.h"
 #include "server/engine/queue_gauge.h"
@@ -50,8 +51,9 @@
 namespace deepencoder {
 
 struct EngineOptions {
-  int decode_threads = 0;  // 0: one a CPU core
-  DecodeOptions decode;    // limits; a job brings its own alpha and gray16
+  int decode_threads = 0;                 // 0: one a CPU core
+  DecodeOptions decode;                   // limits; a job brings its own alpha and gray16
+  std::shared_ptr<ImageDecoder> decoder;  // null: InProcessDecoder
   AdmissionLimits limits;
   BatchPolicy batch;       // its buckets come from each backend
   size_t cache_bytes = 0;  // 0: no result cache and no single flight
@@ -104,7 +106,7 @@ class ServingEngine final : public Engine, private PoolEvents {
   // OK: the views are queued, or the request has ended.
   absl::Status DecodeAndQueue(const std::shared_ptr<Request>& request,
                               const std::shared_ptr<BackendSet>& backends);
-  absl::StatusOr<RgbImage> Decode(const EncodeJob& job) const;
+  absl::StatusOr<HeldImage> Decode(const EncodeJob& job) const;
   // A device that is short of memory now may have some later.
   absl::Status WithHint(const absl::Status& status) const;
   // Its device was lost before it was encoded: from the start, on another.

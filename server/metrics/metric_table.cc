@@ -75,6 +75,11 @@ constexpr MetricSpec kTable[] = {
      "Threads of the decode pool that are at work."},
     {MetricId::kDecodeThreads, "deepencoder_decode_threads", kGauge, "", "", kNone,
      "Threads of the decode pool."},
+    {MetricId::kDecodeWorkers, "deepencoder_decode_workers", kGauge, "", "", kNone,
+     "Confined processes that decode; 0 where images are decoded in the server's own."},
+    {MetricId::kDecodeWorkerEnds, "deepencoder_decode_worker_ends_total", kCounter, "", "reason", kNone,
+     "Decode workers that ended and were replaced: crash (the image's doing), timeout (killed after --decode-timeout), gone "
+     "(anything else, such as the kernel's want of memory)."},
     // ---- the server
     {MetricId::kServing, "deepencoder_serving", kGauge, "", "", kNone,
      "1 while health says SERVING, else 0."},

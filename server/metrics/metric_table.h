@@ -41,6 +41,8 @@ enum class MetricId : uint8_t {
   kCacheEntries,
   kDecodeBusy,
   kDecodeThreads,
+  kDecodeWorkers,
+  kDecodeWorkerEnds,
   kServing,
   kStartDuration,
   kBuildInfo,

@@ -113,6 +113,10 @@ void Metrics::MakeEngineSeries() {
     rejected_[reason] =
         &rejected.Add({{"reason", std::string(Name(static_cast<RejectReason>(reason)))}});
   }
+  auto& worker_ends = CounterFamily(registry, MetricId::kDecodeWorkerEnds);
+  for (const WorkerEnd end : kWorkerEnds) {
+    decode_worker_ends_[Index(end)] = &worker_ends.Add({{"reason", std::string(Name(end))}});
+  }
   auto& batch_sizes = HistogramFamily(registry, MetricId::kBatchSize);
   auto& padding = CounterFamily(registry, MetricId::kBatchPadding);
   for (size_t side = 0; side < kSideCount; ++side) {
@@ -135,7 +139,8 @@ void Metrics::MakeEngineSeries() {
                                   {&cache_bytes_, MetricId::kCacheBytes},
                                   {&cache_entries_, MetricId::kCacheEntries},
                                   {&decode_busy_, MetricId::kDecodeBusy},
-                                  {&decode_threads_, MetricId::kDecodeThreads}}) {
+                                  {&decode_threads_, MetricId::kDecodeThreads},
+                                  {&decode_workers_, MetricId::kDecodeWorkers}}) {
     *gauge = &GaugeFamily(registry, id).Add({});
   }
 }
@@ -255,6 +260,10 @@ void Metrics::OnDecodePool(int busy, int threads) {
   decode_busy_->Set(busy);
   decode_threads_->Set(threads);
 }
+
+void Metrics::OnDecodeWorkers(int alive) { decode_workers_->Set(alive); }
+
+void Metrics::OnDecodeWorkerEnd(WorkerEnd end) { decode_worker_ends_[Index(end)]->Increment(); }
 
 void Metrics::OnCallStarted(Method method) { calls_active_[Index(method)]->Increment(); }
 

@@ -19,12 +19,13 @@
 #include "server/metrics/metric_table.h"
 #include "server/reloader.h"
 #include "server/rpc/rpc_observer.h"
+#include "server/sandbox/sandboxed_decoder.h"
 
 namespace deepencoder {
 
 // Thread-safe. Every time series with a known label is made at the start, so that counting is an atomic
 // add (a short lock for histograms) and a rate over a counter that has not moved yet is 0, not absent.
-class Metrics final : public EngineObserver, public RpcObserver {
+class Metrics final : public EngineObserver, public RpcObserver, public SandboxObserver {
  public:
   Metrics();
 
@@ -58,6 +59,10 @@ class Metrics final : public EngineObserver, public RpcObserver {
   void OnImage(Mode mode, int rows) override;
   void OnCache(bool hit, int64_t bytes_held, int64_t entries) override;
   void OnDecodePool(int busy, int threads) override;
+
+  // SandboxObserver
+  void OnDecodeWorkers(int alive) override;
+  void OnDecodeWorkerEnd(WorkerEnd end) override;
 
   // RpcObserver
   void OnCallStarted(Method method) override;
@@ -124,7 +129,9 @@ class Metrics final : public EngineObserver, public RpcObserver {
   Counters<kRejectCount> rejected_;
   Counters<kDropCount, kStageCount> dropped_;
   Counters<2> cache_requests_;  // miss, hit
-  prometheus::Gauge *cache_bytes_, *cache_entries_, *decode_busy_, *decode_threads_;
+  prometheus::Gauge *cache_bytes_, *cache_entries_, *decode_busy_, *decode_threads_,
+      *decode_workers_;
+  Counters<std::size(kWorkerEnds)> decode_worker_ends_;
   // Server
   prometheus::Gauge *serving_, *start_duration_;
   prometheus::Family<prometheus::Gauge>* build_info_family_;

@@ -1,0 +1,129 @@
+#include "server/sandbox/sandboxed_decoder.h"
+
+#include <opencv2/core.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace deepencoder {
+
+std::string_view Name(WorkerEnd end) {
+  switch (end) {
+    case WorkerEnd::kNone:
+      return "none";
+    case WorkerEnd::kCrash:
+      return "crash";
+    case WorkerEnd::kTimeout:
+      return "timeout";
+    case WorkerEnd::kGone:
+      return "gone";
+  }
+  return "unknown";
+}
+
+class SandboxedDecoder::Lease {
+ public:
+  explicit Lease(SandboxedDecoder* owner) : owner_(owner), worker_(owner->Take()) {}
+  ~Lease() { owner_->GiveBack(std::move(worker_)); }
+  Lease(const Lease&) = delete;
+  Lease& operator=(const Lease&) = delete;
+
+  std::unique_ptr<WorkerProcess>& worker() { return worker_; }
+
+ private:
+  SandboxedDecoder* const owner_;
+  std::unique_ptr<WorkerProcess> worker_;
+};
+
+absl::StatusOr<std::unique_ptr<SandboxedDecoder>> SandboxedDecoder::Create(
+    SandboxOptions options, SandboxObserver* observer) {
+  std::unique_ptr<SandboxedDecoder> decoder(new SandboxedDecoder(std::move(options), observer));
+  {
+    MutexLock lock(decoder->mutex_);
+    decoder->idle_.reserve(static_cast<size_t>(decoder->options_.workers));  // GiveBack cannot fail
+  }
+  // All are started, then waited for: their starts overlap.
+  std::vector<std::unique_ptr<WorkerProcess>> started;
+  for (int i = 0; i < decoder->options_.workers; ++i) {
+    auto worker = WorkerProcess::Start(decoder->options_.worker);
+    if (!worker.ok()) return worker.status();
+    started.push_back(*std::move(worker));
+  }
+  for (std::unique_ptr<WorkerProcess>& worker : started) {
+    if (absl::Status status = worker->AwaitReady(); !status.ok()) return status;
+    decoder->CountAlive(1);
+    decoder->GiveBack(std::move(worker));
+  }
+  return decoder;
+}
+
+SandboxedDecoder::~SandboxedDecoder() = default;
+
+std::unique_ptr<WorkerProcess> SandboxedDecoder::Take() {
+  MutexLock lock(mutex_);
+  while (idle_.empty()) changed_.Wait(mutex_);
+  std::unique_ptr<WorkerProcess> worker = std::move(idle_.back());
+  idle_.pop_back();
+  return worker;
+}
+
+void SandboxedDecoder::GiveBack(std::unique_ptr<WorkerProcess> worker) {
+  if (worker != nullptr) worker->Trim();
+  {
+    MutexLock lock(mutex_);
+    idle_.push_back(std::move(worker));
+  }
+  changed_.NotifyOne();
+}
+
+void SandboxedDecoder::CountAlive(int change) {
+  MutexLock lock(mutex_);
+  alive_ += change;
+  if (observer_ != nullptr) observer_->OnDecodeWorkers(alive_);
+}
+
+void SandboxedDecoder::CountEnd(WorkerEnd end) {
+  CountAlive(-1);
+  if (observer_ != nullptr) observer_->OnDecodeWorkerEnd(end);
+}
+
+absl::Status SandboxedDecoder::EnsureAlive(std::unique_ptr<WorkerProcess>& worker) {
+  if (worker != nullptr && worker->Listening()) return absl::OkStatus();
+  if (worker != nullptr) {  // it ended while it was idle
+    CountEnd(WorkerEnd::kGone);
+    if (options_.log) options_.log("a decode worker has ended while idle: replaced");
+    worker.reset();
+  }
+  auto made = WorkerProcess::Start(options_.worker);
+  if (!made.ok()) return made.status();
+  if (absl::Status status = (*made)->AwaitReady(); !status.ok()) {
+    return absl::ResourceExhaustedError(std::string(status.message()));
+  }
+  worker = *std::move(made);
+  CountAlive(1);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<HeldImage> SandboxedDecoder::Decode(std::span<const std::byte> file,
+                                                   const DecodeOptions& options) {
+  const absl::StatusOr<ImageHeader> header = ReadHeader(file, options);
+  if (!header.ok()) return header.status();
+  const auto lease = std::make_shared<Lease>(this);
+  std::unique_ptr<WorkerProcess>& worker = lease->worker();
+  if (absl::Status status = EnsureAlive(worker); !status.ok()) return status;
+  const absl::StatusOr<PictureSize> size = worker->Decode(file, *header, options);
+  if (const WorkerEnd end = worker->end(); end != WorkerEnd::kNone) {
+    worker.reset();
+    CountEnd(end);
+    if (options_.log) {
+      options_.log(absl::StrCat("a decode worker has ended (", std::string(Name(end)),
+                                "): ", std::string(size.status().message())));
+    }
+  }
+  if (!size.ok()) return size.status();
+  // OpenCV has no matrix of constant data.
+  auto* pixels = const_cast<std::byte*>(worker->pixels());
+  return HeldImage{lease, RgbImage(cv::Mat(size->height, size->width, CV_8UC3, pixels))};
+}
+
+}  // namespace deepencoder

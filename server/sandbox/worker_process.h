@@ -1,0 +1,92 @@
+// The server's side of one decode worker.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "encoder/image/decode.h"
+#include "server/sandbox/protocol.h"
+#include "server/sandbox/shared_region.h"
+
+namespace deepencoder {
+
+struct WorkerOptions {
+  std::string program = "/proc/self/exe";  // its main() calls RunDecodeWorker
+  size_t max_file_bytes = 0;
+  int64_t max_pixels = 0;
+  absl::Duration cpu_limit;  // of an image
+};
+
+// Why a worker is no more.
+enum class WorkerEnd : uint8_t {
+  kCrash,    // by a signal of its own making: the image's doing
+  kTimeout,  // killed by the server, for taking too long
+  kGone,     // for any other reason, such as the kernel's lack of memory
+  kNone,     // it lives
+};
+
+inline constexpr WorkerEnd kWorkerEnds[] = {WorkerEnd::kCrash, WorkerEnd::kTimeout,
+                                            WorkerEnd::kGone};
+
+struct PictureSize {
+  int width, height;
+};
+
+// Not thread-safe: one image at a time.
+class WorkerProcess {
+ public:
+  // Starts it and does not wait for it. Errors: RESOURCE_EXHAUSTED.
+  static absl::StatusOr<std::unique_ptr<WorkerProcess>> Start(const WorkerOptions& options);
+  ~WorkerProcess();  // ends it
+  WorkerProcess(const WorkerProcess&) = delete;
+  WorkerProcess& operator=(const WorkerProcess&) = delete;
+
+  // Returns when it can decode. Errors: UNAVAILABLE with the reason.
+  absl::Status AwaitReady();
+
+  // Whether it takes the next image, as far as the kernel has said.
+  bool Listening() const;
+
+  // Afterwards pixels() holds the picture, upright, until the next call. Errors: the worker's own, as
+  // DecodeImage; when it has ended over the image, INVALID_ARGUMENT (kCrash, kTimeout) or INTERNAL
+  // (kGone), and end() says so.
+  absl::StatusOr<PictureSize> Decode(std::span<const std::byte> file, const ImageHeader& header,
+                                     const DecodeOptions& options);
+
+  const std::byte* pixels() const { return pixels_->data(); }
+  WorkerEnd end() const { return end_; }
+
+  // Gives back the memory that a large image took; pixels() are gone.
+  void Trim();
+
+ private:
+  WorkerProcess(const WorkerOptions& options, std::unique_ptr<SharedRegion> file,
+                std::unique_ptr<SharedRegion> pixels)
+      : options_(options), file_(std::move(file)), pixels_(std::move(pixels)) {}
+
+  absl::Status Spawn();
+  absl::Duration CpuTime() const;
+  void LimitMemory(const ImageHeader& header) const;
+  // OK once there is something to read, the end of the worker included.
+  absl::Status AwaitAnswer();
+  void Kill();
+  // Collects the process, which has ended or been killed, and says what the image is answered.
+  absl::Status Ended(bool timed_out);
+
+  const WorkerOptions options_;
+  const std::unique_ptr<SharedRegion> file_, pixels_;
+  int socket_ = -1;
+  pid_t pid_ = -1;  // -1: none, or collected
+  uint64_t address_space_ = 0;
+  size_t file_bytes_ = 0, pixel_bytes_ = 0;  // of the last image
+  WorkerEnd end_ = WorkerEnd::kNone;
+};
+
+}  // namespace deepencoder

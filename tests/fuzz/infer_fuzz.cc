@@ -1,0 +1,24 @@
+// A ModelInfer message of KServe's protocol, up to the engine's door.
+#include <memory>
+
+#include "server/kserve/infer_request.h"
+#include "server/rpc/translate.h"
+#include "tests/fuzz/fuzz_target.h"
+#include "tests/fuzz/rules.h"
+
+namespace deepencoder::fuzz {
+
+void TryInput(const uint8_t* data, size_t size) {
+  const auto message = std::make_shared<inference::ModelInferRequest>();
+  if (!message->ParseFromArray(data, static_cast<int>(size))) return;
+  const absl::StatusOr<kserve::InferRequest> request = kserve::ReadInferRequest(message);
+  if (!request.ok()) return RequireRefusal(request.status());
+  Require(!request->files.empty() && !request->outputs.empty(), "there is work and an answer");
+  for (const SharedBytes& file : request->files) {
+    Require(file.bytes.size() <= size, "an image is a part of the message");
+    const absl::StatusOr<EncodeJob> job = ToJob(request->options.image, file, SomeRules());
+    if (!job.ok()) RequireRefusal(job.status());
+  }
+}
+
+}  // namespace deepencoder::fuzz

@@ -1,0 +1,51 @@
+// A message of EncodeImage as it comes from the wire, up to the engine's door.
+#include <algorithm>
+#include <memory>
+#include <variant>
+#include <vector>
+
+#include "encoder/image/decode.h"
+#include "server/rpc/message_buffer.h"
+#include "server/rpc/translate.h"
+#include "tests/fuzz/fuzz_target.h"
+#include "tests/fuzz/rules.h"
+
+namespace deepencoder::fuzz {
+namespace {
+
+// In two slices, so that fields straddle them.
+grpc::ByteBuffer BufferOf(const uint8_t* data, size_t size, uint64_t choice) {
+  const size_t cut = size == 0 ? 0 : choice % size;
+  const grpc::Slice slices[] = {grpc::Slice(data, cut), grpc::Slice(data + cut, size - cut)};
+  return {slices, 2};
+}
+
+void RequireJob(const EncodeJob& job, const RequestRules& rules) {
+  Require(std::ranges::find(rules.modes, job.mode) != rules.modes.end(), "the mode is served");
+  Require(job.max_tiles >= kMinMaxTiles && job.max_tiles <= rules.max_tiles,
+          "max_tiles is in range");
+  if (const auto* file = std::get_if<EncodedFile>(&job.image)) {
+    const auto header = ReadHeader(file->file.bytes, DecodeOptions{});
+    if (!header.ok()) RequireRefusal(header.status());
+  }
+}
+
+}  // namespace
+
+void TryInput(const uint8_t* data, size_t size) {
+  auto parsed = ParseRequest(BufferOf(data, size, ChoiceOf(data, size)));
+  if (!parsed.ok()) return RequireRefusal(parsed.status());
+  const auto request = std::make_shared<const v1::EncodeImageRequest>(*std::move(parsed));
+  const RequestRules rules = SomeRules();
+  const absl::StatusOr<EncodeJob> job = ToJob(request, rules);
+  if (job.ok()) {
+    RequireJob(*job, rules);
+    return;
+  }
+  RequireRefusal(job.status());
+  const v1::EncodeImageResponse answer = ToErrorResponse(request->id(), job.status());
+  Require(answer.id().size() <= kMaxImageId, "an answer's id is bounded");
+  Require(SerializeResponse(answer).Valid(), "a refusal can be sent");
+}
+
+}  // namespace deepencoder::fuzz

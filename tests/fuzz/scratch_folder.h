@@ -1,0 +1,43 @@
+// A folder of the file system for what is only read through paths.
+#pragma once
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <string_view>
+
+#include "tests/fuzz/fuzz_target.h"
+
+namespace deepencoder::fuzz {
+
+// Made once a process, gone with it.
+class ScratchFolder {
+ public:
+  ScratchFolder() {
+    std::string name =
+        (std::filesystem::temp_directory_path() / "deepencoder-fuzz-XXXXXX").string();
+    Require(mkdtemp(name.data()) != nullptr, "a folder for temporary files can be made");
+    path_ = name;
+  }
+  ~ScratchFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  ScratchFolder(const ScratchFolder&) = delete;
+  ScratchFolder& operator=(const ScratchFolder&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+
+  // `size` bytes that begin with `text` and are zeros after it, which take no room.
+  std::filesystem::path Write(const std::string& name, std::string_view text, size_t size) const {
+    const std::filesystem::path file = path_ / name;
+    std::ofstream(file, std::ios::binary | std::ios::trunc).write(text.data(), std::ssize(text));
+    std::filesystem::resize_file(file, size);
+    return file;
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+}  // namespace deepencoder::fuzz

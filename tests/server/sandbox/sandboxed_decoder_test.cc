@@ -1,0 +1,282 @@
+// The program is its own worker. A worker of the tests decodes as any other, but obeys a file that begins
+// with "do:": what a decoder does that a hostile file has taken over.
+#include "server/sandbox/sandboxed_decoder.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <new>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "server/sandbox/confinement.h"
+#include "server/sandbox/decode_worker.h"
+#include "tests/encoder/image/test_files.h"
+
+namespace deepencoder {
+namespace {
+
+// ---------------------------------------------------------------- the worker's misdeeds
+
+// What a system call gave: "0", or its errno.
+std::string Outcome(long result) { return absl::StrCat(result < 0 ? errno : 0); }
+
+std::string Attempt(const std::string& what) {
+  if (what == "open") return Outcome(open("/etc/passwd", O_RDONLY));
+  if (what == "socket") return Outcome(socket(AF_INET, SOCK_STREAM, 0));
+  if (what == "fork") return Outcome(syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0));
+  if (what == "exec") {
+    char* const none[] = {nullptr};
+    return Outcome(execve("/bin/true", none, none));
+  }
+  if (what == "kill") return Outcome(kill(getppid(), 0));
+  if (what == "ptrace") return Outcome(syscall(SYS_process_vm_readv, 1, nullptr, 0, nullptr, 0, 0));
+  if (what == "code") {
+    void* code = mmap(nullptr, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return Outcome(code == MAP_FAILED ? -1 : 0);
+  }
+  if (what == "read") {
+    char byte = 0;
+    return Outcome(read(STDIN_FILENO, &byte, 1));
+  }
+  return "unknown";
+}
+
+// Ends or stays, as told. Memory is written to, so that it is really taken.
+void Misbehave(const std::string& what) {
+  if (what == "segfault") raise(SIGSEGV);
+  if (what == "abort") std::abort();
+  if (what == "killed") raise(SIGKILL);  // as the kernel does where memory ends
+  if (what == "exit") _exit(3);
+  if (what == "stop") raise(SIGSTOP);
+  static volatile bool forever = true;
+  while (what == "loop" && forever) {
+  }
+  if (what == "memory") {
+    std::vector<std::string> taken;
+    for (int i = 0; i < 64; ++i) taken.emplace_back(size_t{16} << 20, 'x');  // 1 GiB
+  }
+}
+
+absl::StatusOr<RgbImage> ObedientDecode(std::span<const std::byte> file,
+                                        const DecodeOptions& options) {
+  // A comment of the test's PNG, behind its header.
+  const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
+  const size_t at = text.find("do:");
+  if (at == std::string_view::npos) return DecodeImage(file, options);
+  const std::string what(text.substr(at + 3, text.find(';', at) - at - 3));
+  try {
+    Misbehave(what);
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError("no memory");
+  }
+  if (what == "large") return RgbImage(cv::Mat(64, 64, CV_8UC3));
+  return absl::UnknownError(Attempt(what));
+}
+
+// ---------------------------------------------------------------- the server's side
+
+FileBytes Order(const std::string& what) {
+  return WithPngChunk(EncodePng(TestPicture(8, 8)),
+                      PngChunk("tEXt", ToBytes("c" + std::string(1, '\0') + "do:" + what + ";")));
+}
+
+struct Ends final : SandboxObserver {
+  void OnDecodeWorkers(int count) override { alive = count; }
+  void OnDecodeWorkerEnd(WorkerEnd end) override { ++ended[static_cast<size_t>(end)]; }
+  int of(WorkerEnd end) const { return ended[static_cast<size_t>(end)]; }
+  std::atomic<int> alive{0};
+  std::array<std::atomic<int>, 4> ended{};
+};
+
+SandboxOptions Options(int workers, absl::Duration cpu_limit = absl::Seconds(20)) {
+  return {.worker = {.max_file_bytes = size_t{8} << 20,
+                     .max_pixels = 10'000'000,
+                     .cpu_limit = cpu_limit},
+          .workers = workers,
+          .log = {}};
+}
+
+class Sandbox : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto made = SandboxedDecoder::Create(Options(1), &ends_);
+    ASSERT_TRUE(made.ok()) << made.status();
+    decoder_ = *std::move(made);
+  }
+  absl::Status StatusOf(const FileBytes& file) { return decoder_->Decode(file, {}).status(); }
+  void ExpectItDecodes() {
+    const auto image = decoder_->Decode(ReadTestImage("exif_6.jpg"), {});
+    EXPECT_TRUE(image.ok()) << image.status();
+  }
+
+  Ends ends_;
+  std::unique_ptr<SandboxedDecoder> decoder_;
+};
+
+TEST_F(Sandbox, GivesTheSamePicturesAndRefusals) {
+  size_t pictures = 0;
+  for (const char* folder : {"/images", "/formats"}) {
+    for (const auto& entry :
+         std::filesystem::directory_iterator(std::string(DEEPENCODER_TEST_DATA) + folder)) {
+      if (entry.path().extension() == ".txt") continue;
+      FileBytes file = ReadTestFile(entry.path().string());
+      for (const size_t bytes : {file.size(), file.size() / 2}) {
+        file.resize(bytes);
+        DecodeOptions options;
+        options.alpha = bytes % 2 == 0 ? AlphaPolicy::kDrop : AlphaPolicy::kWhite;
+        const auto here = DecodeImage(file, options);
+        const auto there = decoder_->Decode(file, options);
+        ASSERT_EQ(here.status(), there.status()) << entry.path();
+        if (!here.ok()) continue;
+        ++pictures;
+        ASSERT_EQ(here->width(), there->image.width()) << entry.path();
+        ASSERT_EQ(here->bytes(), there->image.bytes());
+        ASSERT_EQ(std::memcmp(here->data(), there->image.data(), here->bytes()), 0) << entry.path();
+      }
+    }
+  }
+  EXPECT_GT(pictures, 100u);
+  EXPECT_EQ(ends_.alive, 1);
+}
+
+TEST_F(Sandbox, DeniesWhatDecodingDoesNotNeed) {
+  if (!ConfinesSystemCalls()) GTEST_SKIP() << "not under a sanitizer";
+  for (const char* what : {"open", "socket", "fork", "exec", "kill", "ptrace", "code", "read"}) {
+    const absl::Status status = StatusOf(Order(what));
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnknown) << what << ": " << status;
+    EXPECT_EQ(status.message(), absl::StrCat(EPERM)) << what;
+  }
+  ExpectItDecodes();
+}
+
+TEST_F(Sandbox, ACrashCostsItsImageAlone) {
+  int crashes = 0;
+  for (const char* what : {"segfault", "abort"}) {
+    const absl::Status status = StatusOf(Order(what));
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << what << ": " << status;
+    EXPECT_EQ(ends_.of(WorkerEnd::kCrash), ++crashes) << what;
+    EXPECT_EQ(ends_.alive, 0);
+    ExpectItDecodes();
+    EXPECT_EQ(ends_.alive, 1);
+  }
+}
+
+TEST_F(Sandbox, AWorkerThatIsKilledOrExitsIsTheServersFault) {
+  int gone = 0;
+  for (const char* what : {"killed", "exit"}) {
+    const absl::Status status = StatusOf(Order(what));
+    EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << what << ": " << status;
+    EXPECT_EQ(ends_.of(WorkerEnd::kGone), ++gone) << what;
+    ExpectItDecodes();
+  }
+}
+
+TEST_F(Sandbox, EndlessWorkIsEnded) {
+  auto impatient = SandboxedDecoder::Create(Options(1, absl::Milliseconds(100)), &ends_);
+  ASSERT_TRUE(impatient.ok()) << impatient.status();
+  decoder_ = *std::move(impatient);
+  int timeouts = 0;
+  for (const char* what : {"loop", "stop"}) {  // on the CPU, and off it
+    const absl::Status status = StatusOf(Order(what));
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << what << ": " << status;
+    EXPECT_NE(status.message().find("limit of 100ms"), std::string::npos) << status;
+    EXPECT_EQ(ends_.of(WorkerEnd::kTimeout), ++timeouts) << what;
+    ExpectItDecodes();
+  }
+}
+
+TEST_F(Sandbox, MemoryIsBoundedByTheImage) {
+  if (!ConfinesSystemCalls()) GTEST_SKIP() << "not under a sanitizer";
+  const absl::Status status = StatusOf(Order("memory"));
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  ExpectItDecodes();
+  // A later image may need what an earlier one was denied.
+  const auto large = decoder_->Decode(EncodePng(TestPicture(2000, 1500)), {});
+  EXPECT_TRUE(large.ok()) << large.status();
+  EXPECT_EQ(ends_.alive, 1);
+}
+
+TEST_F(Sandbox, APictureOfAnotherSizeIsNotBelieved) {
+  EXPECT_EQ(StatusOf(Order("large")).code(), absl::StatusCode::kInternal);
+  ExpectItDecodes();
+}
+
+TEST_F(Sandbox, FilesOverTheLimitAreRefused) {
+  FileBytes file = EncodePng(TestPicture(8, 8));
+  file.resize((size_t{8} << 20) + 1);
+  EXPECT_EQ(StatusOf(file).code(), absl::StatusCode::kResourceExhausted);
+  ExpectItDecodes();
+}
+
+TEST_F(Sandbox, AnImageKeepsItsWorker) {
+  auto held = decoder_->Decode(EncodePng(TestPicture(40, 30)), {});
+  ASSERT_TRUE(held.ok());
+  const RgbImage expected = TestPicture(40, 30);
+  // Another waits until the only worker's memory is free again, and only then changes it.
+  std::thread other([&] { ExpectItDecodes(); });
+  EXPECT_EQ(std::memcmp(held->image.data(), expected.data(), expected.bytes()), 0);
+  held = absl::CancelledError("let go");
+  other.join();
+}
+
+TEST(SandboxPool, SurvivesHostileAndGoodImagesOfManyThreads) {
+  Ends ends;
+  auto decoder = SandboxedDecoder::Create(Options(3), &ends);
+  ASSERT_TRUE(decoder.ok()) << decoder.status();
+  const FileBytes good = ReadTestImage("exif_6.jpg");
+  const RgbImage expected = *DecodeImage(good, {});
+  std::atomic<int> pictures{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 12; ++i) {
+        if ((i + t) % 4 == 0) {
+          EXPECT_FALSE((*decoder)->Decode(Order(i % 2 == 0 ? "segfault" : "killed"), {}).ok());
+          continue;
+        }
+        const auto image = (*decoder)->Decode(good, {});
+        ASSERT_TRUE(image.ok()) << image.status();
+        if (std::memcmp(image->image.data(), expected.data(), expected.bytes()) == 0) ++pictures;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(pictures, 4 * 9);
+  EXPECT_EQ(ends.of(WorkerEnd::kCrash) + ends.of(WorkerEnd::kGone), 4 * 3);
+}
+
+TEST(SandboxPool, SaysWhyItCannotBe) {
+  SandboxOptions options = Options(1);
+  options.worker.program = "/bin/false";  // starts, and ends at once
+  EXPECT_EQ(SandboxedDecoder::Create(options, nullptr).status().code(),
+            absl::StatusCode::kUnavailable);
+  options.worker.program = "/nowhere/at/all";
+  const absl::Status absent = SandboxedDecoder::Create(options, nullptr).status();
+  EXPECT_EQ(absent.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(absent.message().find("No such file"), std::string::npos) << absent;
+}
+
+}  // namespace
+}  // namespace deepencoder
+
+int main(int argc, char** argv) {
+  if (deepencoder::IsDecodeWorker(argc, argv)) {
+    return deepencoder::RunDecodeWorker(argc, argv, deepencoder::ObedientDecode);
+  }
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}
