@@ -1,10 +1,12 @@
 // What metrics and traces cost a server, for metrics_cost.py.
 //
-//   metrics_cost_bench serve none|metrics|traces   a server on a free port whose engine answers at once with one
-//                                                  row; for each line on stdin, prints the CPU seconds it has used
+//   metrics_cost_bench serve                       three servers, whose engine answers at once with one row: without
+//                                                  either, with metrics, with traces; prints their addresses, and
+//                                                  for each line on stdin the CPU seconds that the process has used
 //   metrics_cost_bench load ADDRESS RATE SECONDS   EncodeImage calls at RATE a second (0: 16 at a time, as fast
 //                                                  as they go); prints how many were answered, and in how long
 //   metrics_cost_bench calls THREADS REQUESTS      only what a request tells the metrics; prints CPU ns a request
+//   metrics_cost_bench traces REQUESTS             only what a request does for traces; prints CPU ns a request
 #include <grpcpp/create_channel.h>
 #include <grpcpp/grpcpp.h>
 #include <sys/resource.h>
@@ -109,40 +111,55 @@ double CpuSeconds(int who) {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-int Serve(const std::string& what) {
+// One of the servers that are compared.
+class Served {
+ public:
+  // `tracer` may be null.
+  template <typename Observer>
+  Served(Observer* observer, const Logger* logger, const Tracer* tracer)
+      : service_({.rules = {.modes = {Mode::kTiny}, .max_image_bytes = 1 << 20},
+                  .max_image_pixels = 1 << 20,
+                  .observer = observer,
+                  .logger = logger,
+                  .tracer = tracer}) {
+    auto server = GrpcServer::Start({.listen = {"127.0.0.1:0"}}, {&service_});
+    if (!server.ok()) return;
+    server_ = *std::move(server);
+    service_.SetServing(
+        std::make_shared<const Serving>(Serving{std::make_shared<InstantEngine>(observer), {}}));
+  }
+  ~Served() {
+    if (server_ != nullptr) server_->Shutdown(absl::InfinitePast());
+  }
+  Served(const Served&) = delete;
+  Served& operator=(const Served&) = delete;
+
+  std::string address() const { return server_ == nullptr ? "" : server_->addresses().front(); }
+
+ private:
+  VisionEncoderService service_;
+  std::unique_ptr<GrpcServer> server_;
+};
+
+int Serve() {
   const Logger logger(LogLevel::kError, LogFormat::kText);
   Metrics metrics;
   metrics.StartCounting();
   Nothing nothing;
-  EngineObserver* engine_observer = &metrics;
-  RpcObserver* rpc_observer = &metrics;
-  if (what != "metrics") engine_observer = &nothing, rpc_observer = &nothing;
   Collector collector;  // in this process: its share counts against us
-  std::unique_ptr<OtlpExporter> exporter;
-  std::unique_ptr<Tracer> tracer;
-  if (what == "traces") {
-    auto started = OtlpExporter::Start({.endpoint = collector.address()}, &logger);
-    if (!started.ok()) return EXIT_FAILURE;
-    exporter = *std::move(started);
-    tracer = std::make_unique<Tracer>(DefaultOptions().trace_ratio, exporter.get());
-  }
-  VisionEncoderService service({.rules = {.modes = {Mode::kTiny}, .max_image_bytes = 1 << 20},
-                                .max_image_pixels = 1 << 20,
-                                .observer = rpc_observer,
-                                .logger = &logger,
-                                .tracer = tracer.get()});
-  auto server = GrpcServer::Start({.listen = {"127.0.0.1:0"}}, {&service});
-  if (!server.ok()) return EXIT_FAILURE;
-  service.SetServing(std::make_shared<const Serving>(
-      Serving{std::make_shared<InstantEngine>(engine_observer), {}}));
-  std::printf("%s\n", (*server)->addresses().front().c_str());
+  auto exporter = OtlpExporter::Start({.endpoint = collector.address()}, &logger);
+  if (!exporter.ok()) return EXIT_FAILURE;
+  const Tracer tracer(DefaultOptions().trace_ratio, exporter->get());
+  const Served without(&nothing, &logger, nullptr), with_metrics(&metrics, &logger, nullptr),
+      with_traces(&nothing, &logger, &tracer);
+  std::printf("%s %s %s\n", without.address().c_str(), with_metrics.address().c_str(),
+              with_traces.address().c_str());
   std::fflush(stdout);
   for (int c = std::getchar(); c != EOF; c = std::getchar()) {
     if (c != '\n') continue;
     std::printf("%.6f\n", CpuSeconds(RUSAGE_SELF));
     std::fflush(stdout);
   }
-  (*server)->Shutdown(absl::InfinitePast());
   return EXIT_SUCCESS;
 }
 
@@ -222,14 +239,41 @@ int RunCalls(int threads, int64_t requests) {
   return EXIT_SUCCESS;
 }
 
+// What a call without a parent does for traces, those of the default ratio that are kept included, down to
+// the collector's taking them.
+int RunTraces(int64_t requests) {
+  const Logger logger(LogLevel::kError, LogFormat::kText);
+  Collector collector;
+  auto exporter = OtlpExporter::Start({.endpoint = collector.address()}, &logger);
+  if (!exporter.ok()) return EXIT_FAILURE;
+  const Tracer tracer(DefaultOptions().trace_ratio, exporter->get());
+  const double begin = CpuSeconds(RUSAGE_SELF);
+  size_t bytes = 0;
+  for (int64_t i = 0; i < requests; ++i) {
+    const Span call = tracer.Begin("", "");
+    bytes += FormatTraceparent(call.context).size();
+    if (!call.context.sampled) continue;
+    std::vector<Span> spans = {call};
+    for (const char* step :
+         {"admission", "decode", "views", "assemble", "queue", "compute", "reply"}) {
+      spans.push_back(Tracer::Child(call, step, absl::Now(), absl::Now()));
+    }
+    tracer.Record(std::move(spans));
+  }
+  exporter->reset();
+  std::printf("%.1f\n", 1e9 * (CpuSeconds(RUSAGE_SELF) - begin) / static_cast<double>(requests));
+  return bytes > 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
 int Main(const std::vector<std::string>& args) {
-  if (args.size() == 2 && args[0] == "serve") return Serve(args[1]);
+  if (args.size() == 1 && args[0] == "serve") return Serve();
   if (args.size() == 4 && args[0] == "load") {
     return RunLoad(args[1], std::atof(args[2].c_str()), std::atof(args[3].c_str()));
   }
   if (args.size() == 3 && args[0] == "calls") {
     return RunCalls(std::atoi(args[1].c_str()), std::atoll(args[2].c_str()));
   }
+  if (args.size() == 2 && args[0] == "traces") return RunTraces(std::atoll(args[1].c_str()));
   std::fprintf(stderr, "usage: see the head of metrics_cost_bench.cc\n");
   return 2;
 }
