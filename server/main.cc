@@ -294,7 +294,8 @@ class Server {
     auto grpc = GrpcServer::Start({.listen = {options_.admin_listen},
                                    .memory = kAdminMemory,
                                    .max_image_bytes = 0,
-                                   .reflection = options_.reflection},
+                                   .reflection = options_.reflection,
+                                   .connections = ConnectionOptionsOf(options_)},
                                   {&admin_});
     if (!grpc.ok()) {
       return {grpc.status().code(), "--admin-listen: " + std::string(grpc.status().message())};

@@ -147,7 +147,7 @@ void Metrics::MakeEngineSeries() {
 
 void Metrics::MakeConnectionSeries() {
   auto& failures = CounterFamily(*registry_, MetricId::kAuthFailures);
-  for (int i = 0; i < kAuthFailures; ++i) {
+  for (int i = 0; i < kAuthFailureKinds; ++i) {
     auth_failures_[i] = &failures.Add({{"reason", std::string(Name(static_cast<AuthFailure>(i)))}});
   }
   auto& refused = CounterFamily(*registry_, MetricId::kConnectionsRefused);

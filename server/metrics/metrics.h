@@ -110,7 +110,7 @@ class Metrics final : public EngineObserver, public RpcObserver, public SandboxO
   Gauges<kMethodCount> calls_active_;
   Counters<kStatusCodes> stream_images_;
   // Connections
-  Counters<kAuthFailures> auth_failures_;
+  Counters<kAuthFailureKinds> auth_failures_;
   Counters<kConnectionRefusals> connections_refused_;
   prometheus::Counter* stalled_replies_;
   prometheus::Gauge *connections_, *certificate_expiry_;

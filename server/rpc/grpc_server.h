@@ -36,7 +36,7 @@ struct GrpcServerOptions {
   bool reflection = false;
   const Reloaded<TlsFiles>* tls = nullptr;       // of every HOST:PORT; null: plain text
   const Authenticator* authenticator = nullptr;  // of every address; null: no tokens
-  ConnectionOptions connections;
+  ConnectionOptions connections = {};
   RpcObserver* observer = nullptr;  // may be null
 };
 

@@ -29,7 +29,7 @@ std::string_view Name(grpc::StatusCode code);  // "RESOURCE_EXHAUSTED"
 
 // Why a call had no valid token; the label of deepencoder_auth_failures_total.
 enum class AuthFailure : uint8_t { kMissing, kMalformed, kUnknown };
-inline constexpr int kAuthFailures = 3;
+inline constexpr int kAuthFailureKinds = 3;
 std::string_view Name(AuthFailure failure);
 
 // Why a connection was closed as soon as it was accepted; the label of
