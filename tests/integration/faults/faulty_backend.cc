@@ -78,6 +78,7 @@ class FaultyBackend final : public Backend {
     return std::make_unique<FaultySlot>(*std::move(slot));
   }
   std::vector<MemoryUse> Memory() const override { return backend_->Memory(); }
+  size_t FreeMemory() const override { return backend_->FreeMemory(); }
 
  private:
   const std::unique_ptr<Backend> backend_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "encoder/image/views.h"
@@ -107,6 +108,7 @@ class HashedBackend final : public Backend {
     const auto now = static_cast<size_t>(count_->load());
     return {{"views", now, now}};
   }
+  size_t FreeMemory() const override { return std::numeric_limits<size_t>::max(); }
 
  private:
   BackendInfo info_;
