@@ -138,8 +138,6 @@ typedef struct DeCudaApi {
   /* Writes at most `capacity` entries, returns how many there are. Thread-safe, never waits for the
    * device. */
   int32_t (*memory)(const DeBackend* backend, DeMemoryUse* uses, int32_t capacity);
-  /* Bytes of the device's memory that nobody holds, in this process or another. Thread-safe. */
-  DeCode (*free_memory)(int32_t device, uint64_t* bytes, DeError* error);
 } DeCudaApi;
 
 /* The table. */
@@ -152,6 +150,10 @@ const DeCudaApi* deepencoder_cuda_api(void);
  * The device's address on the PCI bus, "0000:3b:00.0", ended by 0. */
 DeCode deepencoder_cuda_pci_bus_id(int32_t device, char* text, int32_t size, DeError* error);
 #define DE_CUDA_PCI_BUS_ID "deepencoder_cuda_pci_bus_id"
+
+/* Bytes of the device's memory that nobody holds, in this process or another. */
+DeCode deepencoder_cuda_free_memory(int32_t device, uint64_t* bytes, DeError* error);
+#define DE_CUDA_FREE_MEMORY "deepencoder_cuda_free_memory"
 
 #ifdef __cplusplus
 }

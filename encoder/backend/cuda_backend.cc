@@ -110,10 +110,7 @@ class CudaBackend : public Backend {
   }
 
   size_t FreeMemory() const override {
-    uint64_t bytes = 0;
-    DeError error = {};
-    const bool known = api_->free_memory(info_.device, &bytes, &error) == DE_OK;
-    return known ? bytes : std::numeric_limits<size_t>::max();
+    return CudaFreeMemory(info_.device).value_or(std::numeric_limits<size_t>::max());
   }
 
  private:

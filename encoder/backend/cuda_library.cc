@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,7 +34,9 @@ std::vector<std::string> Places() {
 
 struct Library {
   const DeCudaApi* api;
-  decltype(&deepencoder_cuda_pci_bus_id) pci_bus_id;  // null: an older library
+  // Null: an older library.
+  decltype(&deepencoder_cuda_pci_bus_id) pci_bus_id;
+  decltype(&deepencoder_cuda_free_memory) free_memory;
 };
 
 absl::StatusOr<Library> Load() {
@@ -56,7 +59,8 @@ absl::StatusOr<Library> Load() {
                                                         DE_CUDA_ABI_VERSION));
     }
     return Library{
-        api, reinterpret_cast<decltype(Library::pci_bus_id)>(dlsym(library, DE_CUDA_PCI_BUS_ID))};
+        api, reinterpret_cast<decltype(Library::pci_bus_id)>(dlsym(library, DE_CUDA_PCI_BUS_ID)),
+        reinterpret_cast<decltype(Library::free_memory)>(dlsym(library, DE_CUDA_FREE_MEMORY))};
   }
   return absl::UnavailableError(absl::StrCat("the CUDA backend could not be loaded: ", reasons));
 }
@@ -79,6 +83,14 @@ std::string CudaPciBusId(int device) {
   DeError error = {};
   const DeCode code = TheLibrary()->pci_bus_id(device, text, sizeof(text), &error);
   return code == DE_OK ? text : "";
+}
+
+std::optional<uint64_t> CudaFreeMemory(int device) {
+  if (!TheLibrary().ok() || TheLibrary()->free_memory == nullptr) return std::nullopt;
+  uint64_t bytes = 0;
+  DeError error = {};
+  if (TheLibrary()->free_memory(device, &bytes, &error) != DE_OK) return std::nullopt;
+  return bytes;
 }
 
 absl::Status ToStatus(DeCode code, const DeError& error) {

@@ -1,6 +1,8 @@
 // The CUDA backend's shared library, loaded once a process.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -17,6 +19,9 @@ absl::StatusOr<const DeCudaApi*> LoadCudaLibrary();
 
 // The device's address on the PCI bus; empty if the library is absent, too old to say, or fails.
 std::string CudaPciBusId(int device);
+
+// Bytes of the device's memory that nobody holds; nothing as above.
+std::optional<uint64_t> CudaFreeMemory(int device);
 
 absl::Status ToStatus(DeCode code, const DeError& error);
 

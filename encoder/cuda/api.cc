@@ -154,16 +154,6 @@ DeCode DeviceInfo(int32_t device, DeDeviceInfo* info, DeError* error) {
   });
 }
 
-DeCode FreeMemory(int32_t device, uint64_t* bytes, DeError* error) {
-  return Guard(error, [&]() -> Status {
-    size_t free = 0, total = 0;
-    DEEPENCODER_CUDA_RETURN(cudaSetDevice(device));
-    DEEPENCODER_CUDA_RETURN(cudaMemGetInfo(&free, &total));
-    *bytes = free;
-    return {};
-  });
-}
-
 DeCode Create(const DeBackendOptions* options, const DeTensor* tensors, int32_t count,
               DeBackend** backend, DeError* error) {
   return Guard(error, [&]() -> Status {
@@ -277,7 +267,6 @@ extern "C" __attribute__((visibility("default"))) const DeCudaApi* deepencoder_c
       .poison = Poison,
       .trace = Trace,
       .memory = Memory,
-      .free_memory = FreeMemory,
   };
   return &kApi;
 }
@@ -287,6 +276,18 @@ extern "C" __attribute__((visibility("default"))) DeCode deepencoder_cuda_pci_bu
   return Guard(error, [&]() -> Status {
     if (text == nullptr) return InvalidArgument("text is null");
     DEEPENCODER_CUDA_RETURN(cudaDeviceGetPCIBusId(text, size, device));
+    return {};
+  });
+}
+
+extern "C" __attribute__((visibility("default"))) DeCode deepencoder_cuda_free_memory(
+    int32_t device, uint64_t* bytes, DeError* error) {
+  return Guard(error, [&]() -> Status {
+    if (bytes == nullptr) return InvalidArgument("bytes is null");
+    size_t free = 0, total = 0;
+    DEEPENCODER_CUDA_RETURN(cudaSetDevice(device));
+    DEEPENCODER_CUDA_RETURN(cudaMemGetInfo(&free, &total));
+    *bytes = free;
     return {};
   });
 }

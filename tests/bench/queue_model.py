@@ -166,18 +166,22 @@ CHECK_SIDE, CHECK_BUCKETS = 512, [1, 2, 4, 8]
 CHECK_LOADS = (0.3, 0.6, 0.8)
 
 
+def batches_between(before, after):
+    """(mean views, mean ms) of the batches that ran between two scrapes."""
+    from service_tools import total
+    views, count, seconds = (total(after, name) - total(before, name) for name in (
+        "deepencoder_batch_size_sum", "deepencoder_batch_size_count", "deepencoder_batch_compute_seconds_sum"))
+    return views / count, 1e3 * seconds / count
+
+
 def calibrate(server, page, seconds):
-    """Points of (views a batch, ms of it), ms of decode and views, ms of the rest, spread: from closed loops of several widths."""
-    from service_tools import bench, total
+    """Points of (views, ms) of a batch, ms of decode and views, ms of the rest, spread: from closed loops of several widths."""
+    from service_tools import bench
     points, alone = [], None
-    for concurrency in (1, 2, 3, 5, 9):
+    for concurrency in (1, 3, 5, 9):
         before = server.metrics()
         point = bench(server.address, page, "--mode=tiny", f"--concurrency={concurrency}", f"--duration={seconds}s", "--warmup=1s")[0]
-        after = server.metrics()
-        grown = {name: total(after, name) - total(before, name) for name in (
-            "deepencoder_batch_size_sum", "deepencoder_batch_size_count", "deepencoder_batch_compute_seconds_sum")}
-        batches = grown["deepencoder_batch_size_count"]
-        points.append((grown["deepencoder_batch_size_sum"] / batches, 1e3 * grown["deepencoder_batch_compute_seconds_sum"] / batches))
+        points.append(batches_between(before, server.metrics()))
         alone = alone or point
     stages = {stage: 1e3 * values["p50"] for stage, values in alone["stage_seconds"].items()}
     decode = stages["decode"] + stages["views"]
@@ -199,29 +203,26 @@ def check(options):
     page = str(pathlib.Path(__file__).resolve().parents[1] / "data/images/exif_1.jpg")
     options.views, options.buckets, options.slots, options.decode_threads, options.exact = {CHECK_SIDE: 1}, CHECK_BUCKETS, 1, 1, True
     with tempfile.TemporaryDirectory() as folder:
-        model = synthesize(f"{folder}/model", 3, 2)
+        model = synthesize(f"{folder}/model", 1, 1)
         flags = ["--device=cpu", "--threads=1", "--slots=1", "--decode-threads=1", "--modes=tiny", "--batch-buckets=1,2,4,8"]
         with Server(model, folder, *flags) as server:
             results = Results(options.out, f"{cpu_name()}, 1 encoder thread")
-            calibrations = [calibrate(server, page, options.seconds / 4)]
-            fixed, each = fit(calibrations[0][0])
+            points, options.decode, options.overhead, options.spread = calibrate(server, page, options.seconds / 4)
+            fixed, each = fit(points)
             most = 1e3 * CHECK_BUCKETS[-1] / (fixed + each * CHECK_BUCKETS[-1])
-            measured = []
             for load in CHECK_LOADS:
-                measured.append(bench(server.address, page, "--mode=tiny", f"--rate={load * most:.3f}",
-                                      f"--duration={options.seconds}s")[0]["latency_seconds"])
-                # The machine's other work changes from minute to minute: calibrated on both sides of every measurement.
-                calibrations.append(calibrate(server, page, options.seconds / 4))
-    for index, load in enumerate(CHECK_LOADS):
-        around = calibrations[index:index + 2]
-        fixed, each = fit([point for calibration in around for point in calibration[0]])
-        options.decode, options.overhead, options.spread = (sum(c[i] for c in around) / 2 for i in (1, 2, 3))
-        options.times = {CHECK_SIDE: Times({size: fixed + each * size for size in CHECK_BUCKETS})}
-        predicted = predict(options, load * most)
-        for name in ("p50", "p99"):
-            results.add(f"queue model, {name} at {load:.0%} of the largest batch's rate", "ms", predicted[name],
-                        1e3 * measured[index][name], "measured", False, rate=round(load * most, 2), batch_ms=[
-                            round(fixed, 2), round(each, 2)], decode_ms=round(options.decode, 2), spread=round(options.spread, 3))
+                before = server.metrics()
+                measured = bench(server.address, page, "--mode=tiny", f"--rate={load * most:.3f}", f"--duration={options.seconds}s")[0]
+                # On a machine that others use, times change from minute to minute: those of this very run are taken.
+                size, milliseconds = batches_between(before, server.metrics())
+                pace = milliseconds / (fixed + each * size)
+                options.times = {CHECK_SIDE: Times({size: pace * (fixed + each * size) for size in CHECK_BUCKETS})}
+                predicted = predict(options, load * most)
+                for name in ("p50", "p99"):
+                    results.add(f"queue model, {name} at {load * most * milliseconds / size / 1e3:.0%} load", "ms", predicted[name],
+                                1e3 * measured["latency_seconds"][name], "measured", False, rate=round(load * most, 2),
+                                images=measured["images"], batch_ms=[round(pace * fixed, 2), round(pace * each, 2)],
+                                decode_ms=round(options.decode, 2), spread=round(options.spread, 3), mean_batch=round(size, 2))
 
 
 def main():

@@ -79,7 +79,6 @@ class Api(C.Structure):
         ("poison", C.CFUNCTYPE(C.c_int, _P, _E)),
         ("trace", C.CFUNCTYPE(C.c_int, _P, TRACE, _P, _E)),
         ("memory", C.CFUNCTYPE(C.c_int32, _P, C.POINTER(MemoryUse), C.c_int32)),
-        ("free_memory", C.CFUNCTYPE(C.c_int, C.c_int32, C.POINTER(C.c_uint64), _E)),
     ]
 
 

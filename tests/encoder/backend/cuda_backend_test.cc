@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <string>
 
 #include "encoder/backend/backend.h"
 #include "encoder/backend/cuda_library.h"
@@ -10,12 +11,15 @@
 namespace deepencoder {
 namespace {
 
-TEST(CudaBackendTest, KnowsItsAddressOnTheBusIfTheLibraryDoes) {
+TEST(CudaBackendTest, KnowsWhatIsBesideTheTableIfTheLibraryDoes) {
   setenv("DEEPENCODER_CUDA_LIBRARY", FAKE_CUDA, 1);
   const absl::StatusOr<int> devices = CudaDeviceCount();
   ASSERT_TRUE(devices.ok()) << devices.status();
   EXPECT_EQ(*devices, 1);
-  EXPECT_EQ(CudaPciBusId(0), FAKE_CUDA_ADDRESS);
+  const std::string address = FAKE_CUDA_ADDRESS;
+  EXPECT_EQ(CudaPciBusId(0), address);
+  EXPECT_EQ(CudaFreeMemory(0).has_value(), !address.empty());
+  EXPECT_EQ(CudaFreeMemory(0).value_or(0), address.empty() ? 0 : uint64_t{80} << 30);
 }
 
 }  // namespace
