@@ -47,8 +47,10 @@ void AddServerFlags(FlagSet& flags, ServerFlags& values) {
                 &values.files.client_certificate);
   flags.AddText("client-key", "PEM", "Its key. Default: $DEEPENCODER_CLIENT_KEY.",
                 &values.files.client_key);
-  flags.AddText("server-name", "NAME", "In the server's certificate, if not its address.\nDefault: $DEEPENCODER_SERVER_NAME.",
-                &values.files.server_name);
+  flags.AddText(
+      "server-name", "NAME",
+      "In the server's certificate, if not its address.\nDefault: $DEEPENCODER_SERVER_NAME.",
+      &values.files.server_name);
   flags.AddText("token-file", "FILE",
                 "Bearer token. Default: $DEEPENCODER_TOKEN (a flag would be seen by all users).",
                 &values.token_file);

@@ -144,8 +144,8 @@ typedef struct DeCudaApi {
 const DeCudaApi* deepencoder_cuda_api(void);
 #define DE_CUDA_ENTRY_POINT "deepencoder_cuda_api"
 
-/* What a program can do without is a symbol of its own beside the table, so that either side may be
- * the older one.
+/* What came after version 1 is an exported symbol of its own, so that either side may be the older
+ * one: a program does without what a library does not have.
  *
  * The device's address on the PCI bus, "0000:3b:00.0", ended by 0. */
 DeCode deepencoder_cuda_pci_bus_id(int32_t device, char* text, int32_t size, DeError* error);

@@ -1,5 +1,5 @@
 // A libdeepencoder_cuda.so for tests without a GPU: the whole interface of encoder/backend/cuda_abi.h, with
-// rows of zeros. Every batch is a graph hit. FAKE_CUDA_OLD leaves out the symbols beside the table.
+// rows of zeros. Every batch is a graph hit. FAKE_CUDA_OLD leaves out what came after version 1.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -87,7 +87,6 @@ DeCode Encode(DeSlot* slot, int32_t side, const DeEncodeItem* items, int32_t cou
   return DE_OK;
 }
 DeCode Poison(DeSlot*, DeError*) { return DE_OK; }
-DeCode Trace(DeSlot*, DeTrace, void*, DeError*) { return DE_OK; }  // no operations to tell of
 
 int32_t Memory(const DeBackend*, DeMemoryUse* uses, int32_t capacity) {
   constexpr DeMemoryUse kUses[] = {{"weights", 800 << 20, 800 << 20},
@@ -121,7 +120,6 @@ EXPORT const DeCudaApi* deepencoder_cuda_api(void) {
       .destroy_slot = DestroySlot,
       .encode = Encode,
       .poison = Poison,
-      .trace = Trace,
       .memory = Memory,
       .free_memory = FreeMemory,
   };
