@@ -7,6 +7,10 @@ deadline. What is answered after its deadline does not count. Client and server 
 
     python3 tests/bench/overload.py --out tests/bench/results/overload.json
 
+With --device-ms=100 the device is a simulated one whose batches take so long whatever else the
+machine does (the tests' deepencoder-server-faults, which computes a hash): the queues, the batches
+and the refusals are the real ones, and the figures do not depend on how busy the machine is.
+
 The programs are those in $DEEPENCODER_BIN, else in build/bin. Rounds repeat every load in turn, so
 that a machine that gets slower meanwhile does so for all; the medians count.
 """
@@ -31,8 +35,12 @@ PROGRAMS = Path(os.environ.get("DEEPENCODER_BIN", ROOT / "build" / "bin"))
 IMAGE = ROOT / "tests" / "data" / "images" / "small_page.png"
 
 
-def start_server(folder: Path, flags: list[str]) -> tuple[subprocess.Popen, str]:
+def start_server(folder: Path, flags: list[str], device_ms: int) -> tuple[subprocess.Popen, str]:
     """A server with a small synthetic checkpoint; its process and address."""
+    program, rules = PROGRAMS / "deepencoder-server", folder / "rules"
+    if device_ms:
+        program = PROGRAMS.parent / "tests" / "deepencoder-server-faults"
+        rules.write_text(f"encode slow ms={device_ms}\n")
     checkpoint, ready = folder / "checkpoint", folder / "ready"
     subprocess.run(
         [PROGRAMS / "deepencoder", "checkpoint", "synthesize", checkpoint,
@@ -41,10 +49,10 @@ def start_server(folder: Path, flags: list[str]) -> tuple[subprocess.Popen, str]
     )  # fmt: skip
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(
-            [PROGRAMS / "deepencoder-server", f"--model={checkpoint}", "--device=cpu", "--modes=tiny",
+            [program, f"--model={checkpoint}", "--device=cpu", "--modes=tiny",
              "--batch-buckets=1,2,4", "--metrics-listen=", f"--listen=unix:{folder}/socket",
              f"--ready-file={ready}", *flags],
-            stdout=log, stderr=log,
+            stdout=log, stderr=log, env={**os.environ, "FAULT_RULES_FILE": str(rules)},
         )  # fmt: skip
     while not (ready.exists() and ready.read_text().endswith("\n")):
         if process.poll() is not None:
@@ -71,6 +79,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=int, default=20, help="of each point")
     parser.add_argument("--deadline", default="1s", help="of each request")
+    parser.add_argument("--device-ms", type=int, default=0, help="of a batch of a simulated device")
     parser.add_argument("--server-flag", action="append", default=[], help="more flags of the server")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
@@ -80,7 +89,7 @@ def main() -> None:
     points: dict[float, list[dict]] = {load: [] for load in loads}
     capacities = []
     with tempfile.TemporaryDirectory() as folder:
-        process, address = start_server(Path(folder), options.server_flag)
+        process, address = start_server(Path(folder), options.server_flag, options.device_ms)
         try:
             for _ in range(options.rounds):
                 capacity = bench(address, "--concurrency=8", duration)["images_per_second"]
