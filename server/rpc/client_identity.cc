@@ -16,8 +16,8 @@ namespace deepencoder {
 namespace {
 
 constexpr std::string_view kIpv6 = "ipv6:";
-// gRPC escapes the brackets of an IPv6 address, as URIs want it.
-constexpr std::string_view kOpen = "%5B", kClose = "%5D";
+// gRPC escapes the brackets of an IPv6 address, as URIs want it, in some versions.
+constexpr std::string_view kOpen[] = {"%5B", "["}, kClose[] = {"%5D", "]"};
 constexpr size_t kMaxIdentity = 256;  // bytes; a certificate's subject may be of any length
 
 std::optional<std::string> NetworkOf(std::string text) {
@@ -56,8 +56,12 @@ std::string AddressOf(std::string_view peer) {
   }
   std::string_view host = peer.substr(kIpv6.size(), peer.rfind(':') - kIpv6.size());
   if (peer.starts_with(kIpv6)) {
-    if (host.starts_with(kOpen)) host.remove_prefix(kOpen.size());
-    if (host.ends_with(kClose)) host.remove_suffix(kClose.size());
+    for (const std::string_view open : kOpen) {
+      if (host.starts_with(open)) host.remove_prefix(open.size());
+    }
+    for (const std::string_view close : kClose) {
+      if (host.ends_with(close)) host.remove_suffix(close.size());
+    }
     if (auto network = NetworkOf(std::string(host))) return *network;
   }
   return std::string(host);

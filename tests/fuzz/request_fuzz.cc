@@ -22,8 +22,7 @@ grpc::ByteBuffer BufferOf(const uint8_t* data, size_t size, uint64_t choice) {
 
 void RequireJob(const EncodeJob& job, const RequestRules& rules) {
   Require(std::ranges::find(rules.modes, job.mode) != rules.modes.end(), "the mode is served");
-  Require(job.max_tiles >= kMinMaxTiles && job.max_tiles <= rules.max_tiles,
-          "max_tiles is in range");
+  Require(job.max_tiles >= kMinMaxTiles && job.max_tiles <= kMaxMaxTiles, "max_tiles is in range");
   if (const auto* file = std::get_if<EncodedFile>(&job.image)) {
     const auto header = ReadHeader(file->file.bytes, DecodeOptions{});
     if (!header.ok()) RequireRefusal(header.status());

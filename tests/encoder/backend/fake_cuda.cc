@@ -87,16 +87,13 @@ DeCode Encode(DeSlot* slot, int32_t side, const DeEncodeItem* items, int32_t cou
   return DE_OK;
 }
 DeCode Poison(DeSlot*, DeError*) { return DE_OK; }
+DeCode Trace(DeSlot*, DeTrace, void*, DeError*) { return DE_OK; }  // no operations to tell of
 
 int32_t Memory(const DeBackend*, DeMemoryUse* uses, int32_t capacity) {
   constexpr DeMemoryUse kUses[] = {{"weights", 800 << 20, 800 << 20},
                                    {"workspace", 300 << 20, 300 << 20}};
   std::copy_n(kUses, std::min(capacity, 2), uses);
   return 2;
-}
-DeCode FreeMemory(int32_t, uint64_t* bytes, DeError*) {
-  *bytes = uint64_t{90} << 30;
-  return DE_OK;
 }
 
 }  // namespace
@@ -120,8 +117,8 @@ EXPORT const DeCudaApi* deepencoder_cuda_api(void) {
       .destroy_slot = DestroySlot,
       .encode = Encode,
       .poison = Poison,
+      .trace = Trace,
       .memory = Memory,
-      .free_memory = FreeMemory,
   };
   return &kApi;
 }
