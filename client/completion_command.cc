@@ -143,8 +143,11 @@ fi
 )script";
 
 const char kFish[] = R"script(# fish completion for deepencoder
-function __deepencoder_commands --description 'COMMAND<tab>what it does, of a help text' --argument-names prefix
-    string replace --filter --regex "^  $prefix ([a-z]+) .*  +(\\S.*)\$" '$1\t$2'
+# COMMAND<tab>what it does, of the help of "$program" or "$program checkpoint"
+function __deepencoder_commands --argument-names program group
+    set -l prefix deepencoder $group
+    $program $group --help 2>/dev/null |
+        string replace --filter --regex "^  $prefix ([a-z]+)\\b(?:.*  +(\\S.*)|.*)\$" '$1\t$2'
 end
 
 function __deepencoder_values --argument-names flag
@@ -167,7 +170,7 @@ function __deepencoder
     set -l current (commandline --current-token)
     set -l program $words[1]
     if test (count $words) -eq 1; or test "$words[2]" = help
-        $program --help 2>/dev/null | __deepencoder_commands deepencoder
+        __deepencoder_commands $program
         return
     end
     switch $words[2]
@@ -176,7 +179,7 @@ function __deepencoder
             return
         case checkpoint
             if test (count $words) -eq 2
-                $program checkpoint --help 2>/dev/null | __deepencoder_commands 'deepencoder checkpoint'
+                __deepencoder_commands $program checkpoint
                 return
             end
     end

@@ -72,7 +72,7 @@ if command -v fish >/dev/null; then
   fish_expect "bench	measure a server" "deepencoder be"
   fish_expect "encode	" "deepencoder help en"
   fish_expect "fish$" "deepencoder completion f"
-  fish_expect "synthesize	" "deepencoder checkpoint s"
+  fish_expect synthesize "deepencoder checkpoint s"
   fish_expect "--max-tiles=	Most tiles" "deepencoder view --m"
   fish_expect "--json	" "deepencoder diff a b --js"
   fish_expect "--mode=gundam$" "deepencoder encode --mode=g"
