@@ -52,8 +52,9 @@ class CertificateSource {
     const MutexLock lock(mutex_);
     if (now == given_) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
     const grpc_ssl_pem_key_cert_pair pair = {now->key.c_str(), now->certificate.c_str()};
-    *config = grpc_ssl_server_certificate_config_create(
-        now->client_ca.empty() ? nullptr : now->client_ca.c_str(), &pair, 1);
+    // gRPC 1.51 ends the process if there is no authority, asked for or not; any certificate does.
+    const std::string& authorities = now->client_ca.empty() ? now->certificate : now->client_ca;
+    *config = grpc_ssl_server_certificate_config_create(authorities.c_str(), &pair, 1);
     given_ = now;
     return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
   }

@@ -219,7 +219,8 @@ class TokenTest : public testing::Test {
     ServerReflectionRequest list;
     list.set_list_services("");
     std::vector<std::string> methods;
-    for (const auto& service : ask(list).list_services_response().service()) {
+    const ServerReflectionResponse listed = ask(list);
+    for (const auto& service : listed.list_services_response().service()) {
       ServerReflectionRequest of_service;
       of_service.set_file_containing_symbol(service.name());
       const ServerReflectionResponse files = ask(of_service);

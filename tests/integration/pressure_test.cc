@@ -228,7 +228,7 @@ TEST(PressureTest, CallsBeyondTheStreamsOfAConnectionWait) {
 // ------------------------------------------------------------------ decoding
 
 TEST(PressureTest, DecodingIsCountedBeforeItsMemoryIsTaken) {
-  RunningServer server("decode", Quick({"--max-bytes-in-flight=24MiB"}));
+  RunningServer server("decode", Quick({"--max-bytes-in-flight=40MiB"}));
   ASSERT_TRUE(server.ready()) << server.process().Stderr();
   ASSERT_TRUE(Works(server).ok());
   const int64_t before = MemoryOf(server.process().pid(), "VmHWM");
