@@ -1,12 +1,15 @@
 #include "client/channel.h"
 
+#include <arpa/inet.h>
 #include <grpc/grpc.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/support/channel_arguments.h>
 #include <grpcpp/support/client_interceptor.h>
+#include <netinet/in.h>
 
 #include <algorithm>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -59,12 +62,17 @@ class TokenInterceptorFactory final : public grpc::experimental::ClientIntercept
   const std::string authorization_;
 };
 
-// What is sent to `target` stays on this machine.
+// What is sent to `target` stays on this machine. A name that only begins like an address does not:
+// 127.0.0.1.example.com.
 bool IsLocal(std::string_view target) {
-  std::string_view host = target.substr(0, target.rfind(':'));
+  if (target.starts_with("unix:")) return true;
+  std::string host(target.substr(0, target.rfind(':')));
   if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
-  return target.starts_with("unix:") || host == "localhost" || host == "::1" ||
-         host.starts_with("127.");
+  in_addr address;
+  if (inet_pton(AF_INET, host.c_str(), &address) == 1) {
+    return (ntohl(address.s_addr) >> IN_CLASSA_NSHIFT) == IN_LOOPBACKNET;
+  }
+  return host == "localhost" || host == "::1";
 }
 
 absl::Status CheckToken(const std::string& target, const ClientOptions& options) {

@@ -384,6 +384,19 @@ TEST(EncodeManyRestartTest, AStreamThatEndsEarlyIsOpenedAgain) {
   EXPECT_GT(second->engine->seen(), 0);
 }
 
+TEST(TokenTest, IsNotSentInTheClear) {
+  ClientOptions options;
+  options.token = "sesame";
+  for (const char* target : {"encoder.example:1", "10.0.0.1:1", "127.0.0.1.example:1",
+                             "ipv4:127.0.0.1:1,10.0.0.1:1", "dns:///localhost.example:1"}) {
+    EXPECT_EQ(Client::Create(target, options).status().code(), absl::StatusCode::kInvalidArgument)
+        << target;
+  }
+  for (const char* target : {"localhost:1", "127.0.0.1:1", "127.1.2.3:1", "[::1]:1", "unix:/x"}) {
+    EXPECT_TRUE(Client::Create(target, options).ok()) << target;
+  }
+}
+
 // ------------------------------------------------------------------ files and names
 
 TEST(TypesTest, NamesGoBothWays) {
