@@ -131,18 +131,14 @@ class GifReader {
 
 }  // namespace
 
-absl::StatusOr<StoredSize> ReadGifSize(Bytes file) {
-  GifReader reader(file);
-  const absl::Status header = reader.ReadHeader();
-  if (!header.ok()) return header;
-  return reader.size();
-}
-
 absl::StatusOr<Decoded> DecodeGif(Bytes file, const ImageHeader& header,
                                   const DecodeOptions& options) {
   GifReader reader(file);
   const absl::Status readable = reader.ReadHeader();
   if (!readable.ok()) return readable;
+  if (reader.size() != StoredSize{header.width, header.height}) {
+    return absl::InvalidArgumentError(kTwoSizes);
+  }
   const bool has_transparent = reader.transparent() != NO_TRANSPARENT_COLOR;
   // Outside the frame: the transparent index, else index 0.
   cv::Mat indices(header.height, header.width, CV_8UC1,

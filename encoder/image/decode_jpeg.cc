@@ -154,17 +154,13 @@ int OrientationOf(Bytes file) {
 
 }  // namespace
 
-absl::StatusOr<StoredSize> ReadJpegSize(Bytes file) {
-  JpegReader reader;
-  const absl::Status header = reader.ReadHeader(file);
-  if (!header.ok()) return header;
-  return reader.size();
-}
-
 absl::StatusOr<Decoded> DecodeJpeg(Bytes file, const ImageHeader& header, const DecodeOptions&) {
   JpegReader reader;
   const absl::Status readable = reader.ReadHeader(file);
   if (!readable.ok()) return readable;
+  if (reader.size() != StoredSize{header.width, header.height}) {
+    return absl::InvalidArgumentError(kTwoSizes);
+  }
   Decoded decoded{cv::Mat(header.height, header.width, CV_8UC3), OrientationOf(file)};
   const absl::Status pixels = reader.ReadPixels(decoded.rgb);
   if (!pixels.ok()) return pixels;

@@ -470,19 +470,16 @@ absl::StatusOr<cv::Mat> ToRgb(const cv::Mat& raster, const Layout& layout, const
 
 }  // namespace
 
-absl::StatusOr<StoredSize> ReadTiffSize(Bytes file) {
-  TiffReader reader(file);
-  const absl::Status open = reader.Open();
-  if (!open.ok()) return open;
-  return reader.Size();
-}
-
-absl::StatusOr<Decoded> DecodeTiff(Bytes file, const ImageHeader&, const DecodeOptions& options) {
+absl::StatusOr<Decoded> DecodeTiff(Bytes file, const ImageHeader& header,
+                                   const DecodeOptions& options) {
   TiffReader reader(file);
   const absl::Status open = reader.Open();
   if (!open.ok()) return open;
   const auto layout = reader.ReadLayout();
   if (!layout.ok()) return layout.status();
+  if (StoredSize{layout->width, layout->height} != StoredSize{header.width, header.height}) {
+    return absl::InvalidArgumentError(kTwoSizes);
+  }
   if (layout->compression == COMPRESSION_ZSTD) {
     if (absl::Status status = reader.CheckZstdWindows(); !status.ok()) return status;
   }

@@ -94,16 +94,13 @@ absl::Status DecodeFrame(const Frame& frame, cv::Mat& canvas) {
 
 }  // namespace
 
-absl::StatusOr<StoredSize> ReadWebpSize(Bytes file) {
-  const auto features = FeaturesOf(file);
-  if (!features.ok()) return features.status();
-  return StoredSize{features->width, features->height};
-}
-
 absl::StatusOr<Decoded> DecodeWebp(Bytes file, const ImageHeader& header,
                                    const DecodeOptions& options) {
   const auto features = FeaturesOf(file);
   if (!features.ok()) return features.status();
+  if (features->width != header.width || features->height != header.height) {
+    return absl::InvalidArgumentError(kTwoSizes);
+  }
   const cv::Rect whole(0, 0, header.width, header.height);
   absl::StatusOr<Frame> frame = Frame{file, whole};
   if (features->has_animation != 0) frame = FirstFrame(file);

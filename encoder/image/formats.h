@@ -14,7 +14,11 @@ namespace deepencoder {
 // As the file states it, before orientation.
 struct StoredSize {
   int64_t width, height;
+  bool operator==(const StoredSize&) const = default;
 };
+
+// A decoder's refusal where its library reads another size than ReadXSize did.
+inline constexpr char kTwoSizes[] = "broken image file: its headers state two sizes";
 
 struct Decoded {
   cv::Mat rgb;      // CV_8UC3, of the stored size

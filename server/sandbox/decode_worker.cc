@@ -24,6 +24,7 @@
 namespace deepencoder {
 namespace {
 
+constexpr char kWorkerName[] = "decode-worker";  // in ps and top; 15 characters at most
 constexpr int kArguments = 5;  // program, flag, server's process id, bytes of file and pixels
 // Memory that malloc may keep for the next image.
 constexpr size_t kKeptHeap = size_t{64} << 20;
@@ -156,6 +157,7 @@ int RunDecodeWorker(int argc, const char* const* argv, const DecodeFunction& dec
   // It must not outlive the server, which may be gone already.
   if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != server) return EXIT_FAILURE;
   CloseOthers();
+  prctl(PR_SET_NAME, kWorkerName);
   // A stop of the whole process group (Ctrl-C) is the server's to handle: it drains first.
   signal(SIGINT, SIG_IGN);
   signal(SIGTERM, SIG_IGN);
