@@ -253,14 +253,15 @@ TEST_F(TokenTest, EveryMethodButHealthWantsOne) {
   for (const char* where : {"grpc", "unix"}) {
     const auto channel = Channel(where);
     for (const std::string& method : methods) {
+      if (method == "/grpc.health.v1.Health/Watch") continue;  // open too, and without an end
       const grpc::Status status = Call(*channel, method, {});
       if (method == "/grpc.health.v1.Health/Check") {
         EXPECT_TRUE(status.ok()) << status.error_message();
-      } else if (method != "/grpc.health.v1.Health/Watch") {  // which does not end
-        EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAUTHENTICATED)
-            << method << " " << status.error_message();
-        EXPECT_THAT(status.error_message(), HasSubstr("no 'authorization' metadata"));
+        continue;
       }
+      EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAUTHENTICATED)
+          << method << " " << status.error_message();
+      EXPECT_THAT(status.error_message(), HasSubstr("no 'authorization' metadata"));
     }
   }
   EXPECT_EQ(RunClient({"health", "--server=" + server_->address("grpc")}).out, "SERVING\n");
