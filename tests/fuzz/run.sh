@@ -57,7 +57,7 @@ run() {
     local pattern
     set -f
     for pattern in $patterns; do
-      find "$data/formats" "$data/images" "$data/fuzz/image" -name "$pattern" -size -64k -exec cp -t "$seeds" {} +
+      find "$data/formats" "$data/images" "$data/fuzz/image" -name "$pattern" -size -64k -exec cp --backup=numbered -t "$seeds" {} +
     done
   else
     cp "$data/fuzz/$name"/* "$seeds"
