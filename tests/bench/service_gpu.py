@@ -229,9 +229,9 @@ def parse():
     parser.add_argument("--out")
     options = parser.parse_args()
     small = options.device == "cpu"
-    options.sam_depth, options.clip_layers = (3, 2) if small else (12, 24)
+    options.sam_depth, options.clip_layers = (1, 1) if small else (12, 24)
     options.threads = 1 if small else 0
-    options.buckets = [1, 2, 4] if small else [1, 2, 4, 8, 16, 32]
+    options.buckets = [1, 2] if small else [1, 2, 4, 8, 16, 32]
     options.concurrency = {"base": 2 * options.buckets[-1] + 2, "gundam": max(options.buckets[-1] // 2, 4)}
     options.server_flags = [f"--device={options.device}", f"--modes={','.join(options.modes)}", f"--threads={options.threads}",
                             f"--batch-buckets={','.join(map(str, options.buckets))}", "--slots=" + ("1" if small else "2"),
