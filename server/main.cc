@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <fstream>
 #include <memory>
 #include <new>
@@ -414,12 +415,14 @@ class Server {
   std::unique_ptr<GrpcServer> grpc_, admin_grpc_;
 };
 
-// Nothing of ours throws, but allocation does, and a model is large.
+// Nothing of ours throws, but allocation and the start of a thread do.
 absl::Status StartOf(Server& server) {
   try {
     return server.Start();
   } catch (const std::bad_alloc&) {
     return absl::ResourceExhaustedError("out of memory");
+  } catch (const std::exception& e) {
+    return absl::InternalError(e.what());
   }
 }
 

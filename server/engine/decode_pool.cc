@@ -57,14 +57,20 @@ void DecodePool::Run(int index) {
   }
 }
 
+std::vector<std::shared_ptr<Request>> DecodePool::TakeWaiting() {
+  std::vector<std::shared_ptr<Request>> taken;
+  MutexLock lock(mutex_);
+  for (auto& [place, request] : waiting_) taken.push_back(std::move(request));
+  waiting_.clear();
+  return taken;
+}
+
 std::vector<std::shared_ptr<Request>> DecodePool::Stop() {
-  std::vector<std::shared_ptr<Request>> left;
   {
     MutexLock lock(mutex_);
     stopped_ = true;
-    for (auto& [place, request] : waiting_) left.push_back(std::move(request));
-    waiting_.clear();
   }
+  std::vector<std::shared_ptr<Request>> left = TakeWaiting();
   changed_.NotifyAll();
   for (std::thread& thread : threads_) {
     if (thread.joinable()) thread.join();

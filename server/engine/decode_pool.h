@@ -37,6 +37,9 @@ class DecodePool {
   // Whether a request waits for a thread.
   bool HasWaiting() const;
 
+  // What waits for a thread, which it then does no more.
+  std::vector<std::shared_ptr<Request>> TakeWaiting();
+
   // Ends the threads after what they are at, and returns what was still waiting.
   std::vector<std::shared_ptr<Request>> Stop();
 

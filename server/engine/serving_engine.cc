@@ -209,7 +209,7 @@ absl::Status ServingEngine::Admit(Request* request) {
     observer_->OnDrop(*gone, Stage::kDecode);
     return StatusOf(*gone, Stage::kDecode);
   }
-  if (backends()->all_lost()) {
+  if (!CanServe()) {
     observer_->OnReject(RejectReason::kUnhealthy);
     return NoDevice();
   }
@@ -257,6 +257,19 @@ absl::StatusOr<Charge> ServingEngine::Measure(const EncodeJob& job) const {
 void ServingEngine::Submit(const std::shared_ptr<Request>& request) {
   const absl::Time due = DueTime(request->job.deadline, request->arrival, options_.batch.patience);
   if (!decode_pool_->Submit(request, due)) Fail(request, Stopping());
+  if (!CanServe()) FailWaiting();  // after others were failed, perhaps
+}
+
+bool ServingEngine::CanServe() const {
+  const std::shared_ptr<BackendSet> set = backends();  // null at the engine's end
+  return set != nullptr && !set->all_lost() &&
+         stuck_threads_ < DecodeThreadCount(options_.decode_threads);
+}
+
+void ServingEngine::FailWaiting() {
+  for (const std::shared_ptr<Request>& request : decode_pool_->TakeWaiting()) {
+    Fail(request, NoDevice());
+  }
 }
 
 // ---------------------------------------------------------------- step 2: decode pool
@@ -330,8 +343,15 @@ absl::Status ServingEngine::DecodeAndQueue(const std::shared_ptr<Request>& reque
   if (!plan.ok()) return plan.status();
   const std::shared_ptr<Assignment> assignment = Assignment::Make(backends, *plan);
   if (assignment == nullptr) return NoDevice();
-  absl::StatusOr<std::shared_ptr<const ViewSet>> views = assignment->pool().MakeViews(
-      image, *plan, [&](const absl::Status& stuck) { Fail(request, stuck); });
+  bool stuck = false;
+  absl::StatusOr<std::shared_ptr<const ViewSet>> views =
+      assignment->pool().MakeViews(image, *plan, [&](const absl::Status& why) {
+        stuck = true;
+        ++stuck_threads_;
+        Fail(request, why);
+        if (!CanServe()) FailWaiting();
+      });
+  if (stuck) --stuck_threads_;
   if (!views.ok()) return WithHint(views.status());
   if (request->answered()) return absl::OkStatus();
   lap(Stage::kViews, &seconds.views);
@@ -390,6 +410,7 @@ void ServingEngine::OnLost(const std::vector<std::shared_ptr<ImageTask>>& waitin
   for (const std::shared_ptr<ImageTask>& task : waiting) {
     if (!task->request()->answered()) Resubmit(task->request());
   }
+  if (!CanServe()) FailWaiting();
 }
 
 // ---------------------------------------------------------------- step 4: answers

@@ -107,6 +107,11 @@ class ServingEngine final : public Engine, private PoolEvents {
   absl::Status DecodeAndQueue(const std::shared_ptr<Request>& request,
                               const std::shared_ptr<BackendSet>& backends);
   absl::StatusOr<HeldImage> Decode(const EncodeJob& job) const;
+  // False while every device is lost, or every decode thread is stuck in a call into one: nobody would come
+  // for what waits then.
+  bool CanServe() const;
+  // What waits for a decode thread ends with UNAVAILABLE.
+  void FailWaiting();
   // A device that is short of memory now may have some later.
   absl::Status WithHint(const absl::Status& status) const;
   // Its device was lost before it was encoded: from the start, on another.
@@ -146,6 +151,7 @@ class ServingEngine final : public Engine, private PoolEvents {
   std::unique_ptr<ResultCache> cache_;  // null if off
   Watchdog watchdog_;
   std::atomic<bool> stopping_{false};
+  std::atomic<int> stuck_threads_{0};  // of the decode pool
 
   Mutex times_mutex_;
   std::map<Mode, LikelyTime> times_

@@ -25,6 +25,9 @@ class FaultTest : public testing::Test {
   void SetRules(const std::string& rules);
 
   RunningServer& server() { return *server_; }
+  client::Client& caller() {
+    return *client_;
+  }  // one connection for all, which the idle server has
 
   // What encoding this image in mode tiny gives, by a first call while nothing fails.
   const std::string& RowsOf(const std::string& image);

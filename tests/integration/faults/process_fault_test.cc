@@ -23,16 +23,15 @@ TEST_F(FaultTest, MemoryThatRunsOutEndsOneRequest) {
   client::Image large;  // 3 MB, which are copied whole when the request is parsed
   large.width = large.height = 1000;
   large.rgb.assign(3'000'000, '\x40');
-  const auto client = server().NewClient("unix");
   ++calls_made_;
-  ASSERT_TRUE(client->Encode(large, Tiny()).ok());
+  ASSERT_TRUE(caller().Encode(large, Tiny()).ok());
   SetRules("new fail bytes=2000000");
   ASSERT_TRUE(Eventually([&] {
     return server().process().Stderr().find("faults: new 2000000") != std::string::npos;
   }));
   for (int i = 0; i < 5; ++i) {
     ++calls_made_;
-    EXPECT_EQ(client->Encode(large, Tiny()).status().code(), StatusCode::kResourceExhausted);
+    EXPECT_EQ(caller().Encode(large, Tiny()).status().code(), StatusCode::kResourceExhausted);
     EXPECT_TRUE(Encode("palette.png").ok());
   }
   SetRules("");
@@ -44,12 +43,11 @@ TEST_F(FaultTest, TheClockIsSetWhileImagesAreEncoded) {
   Start({});
   ASSERT_TRUE(server().ready()) << server().process().Stderr();
   const std::string rows = RowsOf("palette.png");
-  const auto client = server().NewClient("unix");
   std::string rules = "encode hang";
   for (const char* jump : {"3600", "-3600", "31536000", "0"}) {
     SetRules(rules);
     ++calls_made_;
-    auto answer = client->EncodeFuture(ReadImage("palette.png"), Tiny(absl::Minutes(1)));
+    auto answer = caller().EncodeFuture(ReadImage("palette.png"), Tiny(absl::Minutes(1)));
     ASSERT_TRUE(Eventually([&] { return server().Metrics()["deepencoder_in_flight"] == 1; }));
     rules = std::string("clock jump seconds=") + jump + "\nencode hang";
     SetRules(rules);
@@ -59,7 +57,7 @@ TEST_F(FaultTest, TheClockIsSetWhileImagesAreEncoded) {
     }));
     // One that waits behind it in the queue, with a deadline by the clock as it is now.
     ++calls_made_;
-    auto queued = client->EncodeFuture(ReadImage("palette.png"), Tiny(absl::Minutes(1)));
+    auto queued = caller().EncodeFuture(ReadImage("palette.png"), Tiny(absl::Minutes(1)));
     ASSERT_TRUE(Eventually([&] { return server().Metrics()["deepencoder_in_flight"] == 2; }));
     SetRules(std::string("clock jump seconds=") + jump);
     for (auto* future : {&answer, &queued}) {

@@ -21,7 +21,7 @@ namespace {
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
-std::atomic<bool> begun{false};
+std::atomic<bool> begun{false};  // the rule of threads counts
 // The rules of calls that are too many to read a file at each.
 std::atomic<int64_t> failing_bytes{kNever}, clock_seconds{0};
 
@@ -35,7 +35,8 @@ void Follow(const char* what, std::atomic<int64_t>* current, int64_t wanted) {
 }  // namespace
 
 void BeginProcessFaults() {
-  if (begun.exchange(true)) return;
+  static std::atomic<bool> following{false};
+  if (following.exchange(true)) return;
   std::thread([] {
     while (true) {
       Follow("new", &failing_bytes, NumberOf("new", "bytes", kNever));
@@ -43,6 +44,7 @@ void BeginProcessFaults() {
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
   }).detach();
+  begun = true;
 }
 
 }  // namespace deepencoder::faults

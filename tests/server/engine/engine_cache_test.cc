@@ -16,6 +16,8 @@ class EngineCacheTest : public EngineTest {
   void StartWithCache() {
     EngineOptions options = Options();
     options.cache_bytes = size_t{64} << 20;
+    // A test sends until something happens, which takes as long as the machine is busy.
+    options.limits = {.images = 1 << 20, .bytes = int64_t{1} << 40, .views = 1 << 24};
     Start(options);
   }
 

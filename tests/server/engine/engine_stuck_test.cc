@@ -117,6 +117,27 @@ TEST_F(EngineStuckTest, ViewsThatGetStuckFailInTime) {
   EXPECT_EQ(answers_.times(1), 1);
 }
 
+// Every thread that could come for them is stuck.
+TEST_F(EngineStuckTest, WhatWaitsBehindStuckViewsIsAnswered) {
+  Start(Options(), 2);  // with a device that works beside it, and one decode thread
+  for (int i = 0; i < 2; ++i) device(i).views_gate.Close();
+  Send(1);
+  device(0).AwaitViews(1);
+  Send(2);
+  Send(3);
+  PassTimeout();
+  answers_.Await(3);
+  EXPECT_EQ(CodeOf(1), absl::StatusCode::kInternal);
+  EXPECT_EQ(CodeOf(2), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(CodeOf(3), absl::StatusCode::kUnavailable);
+  Send(4);
+  EXPECT_EQ(CodeOf(4), absl::StatusCode::kUnavailable);
+  for (int i = 0; i < 2; ++i) device(i).views_gate.Open();
+  AwaitLog("works again");
+  while (!engine_->healthy()) std::this_thread::yield();
+  EXPECT_EQ(observer_.in_flight_images, 0);
+}
+
 TEST_F(EngineStuckTest, ASlotThatGetsStuckBeingRebuiltIsNoticed) {
   Start(Options());
   device().create_gate.Close();
