@@ -5,6 +5,13 @@
 #include <utility>
 
 namespace deepencoder {
+namespace {
+
+// Batch times that an image should have left where others wait in its place. With one, the oldest that can
+// just be in time would be taken, always, and any delay on the reply's way would make them late.
+constexpr int kMargin = 2;
+
+}  // namespace
 
 BatchQueue::BatchQueue(BatchPolicy policy) : policy_(std::move(policy)) {}
 
@@ -145,7 +152,7 @@ Batch BatchQueue::Take(absl::Time now, const BatchTime& batch_time) {
   if (first == nullptr) return batch;
   const int count = FittingSize(batch.side, *first, now, batch_time);
   if (first->items > policy_.buckets.back()) {
-    DropLate(first, count, now + batch_time(batch.side, count), &batch.dropped);
+    DropLate(first, count, now + kMargin * batch_time(batch.side, count), &batch.dropped);
   }
   Fill(first, count, now, &batch.items);
   return batch;

@@ -14,7 +14,7 @@
 //   - Between sides, the one whose head is due first is taken.
 //   - Views of requests that are gone or already answered leave at the next Take and are not encoded.
 //   - Nothing is computed in vain where it can be helped. While more waits than the largest batch holds,
-//     images whose deadline would pass in the batch leave, as long as the others fill it: else a server that
+//     images whose deadline would pass in the batch or soon after leave, as long as the others fill it: else a server that
 //     is asked for more than it can do would encode just those that are about to be late. And where nobody
 //     could be in time in a batch as large as what waits, it is made smaller.
 //
