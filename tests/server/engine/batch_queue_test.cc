@@ -209,9 +209,9 @@ absl::Duration TenMs(int /*side*/, int /*count*/) { return 10 * kMs; }
 
 TEST(BatchQueueTest, WhatWouldBeLateGivesWayToWhatWouldNot) {
   BatchQueue queue(Policy({1, 2}));
-  const auto late = MakeTask({512}, kStart + 9 * kMs),
+  const auto late = MakeTask({512}, kStart + 19 * kMs),
              also_late = MakeTask({512}, kStart + 8 * kMs);
-  const auto in_time = MakeTask({512}, kStart + 10 * kMs), unbounded = MakeTask({512});
+  const auto in_time = MakeTask({512}, kStart + 20 * kMs), unbounded = MakeTask({512});
   for (const auto& task : {late, also_late, in_time, unbounded}) queue.Add(task, kStart);
   const Batch batch = queue.Take(kStart, TenMs);
   EXPECT_THAT(TasksOf(batch), ElementsAre(in_time, unbounded));
