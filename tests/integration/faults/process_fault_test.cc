@@ -144,8 +144,9 @@ TEST_F(FaultTest, ClientsAreKilledAtAnyTime) {
 TEST(ServerKilledTest, ClientsThatRetryLoseNothing) {
   constexpr int kClients = 6, kRequests = 12, kKills = 3;
   const auto start = [] {
-    return std::make_unique<RunningServer>(
-        "server_killed", std::vector<std::string>{"--modes=tiny", "--no-warm-up", "--threads=1"});
+    return std::make_unique<RunningServer>("server_killed",
+                                           std::vector<std::string>{"--modes=tiny", "--no-warm-up"},
+                                           DEEPENCODER_FAULTY_SERVER_PROGRAM);
   };
   auto server = start();
   ASSERT_TRUE(server->ready()) << server->process().Stderr();
