@@ -3,6 +3,7 @@
 #include <grpcpp/alarm.h>
 #include <grpcpp/client_context.h>
 
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +11,7 @@
 #include "client/channel.h"
 #include "client/client_impl.h"
 #include "client/retry.h"
+#include "client/sharing.h"
 #include "client/wire.h"
 
 namespace deepencoder::client {
@@ -29,16 +31,20 @@ class EncodeOperation : public std::enable_shared_from_this<EncodeOperation> {
  public:
   using Ended = std::function<void()>;
 
-  EncodeOperation(v1::VisionEncoder::Stub* stub, const RetryPolicy& retry, Image image,
-                  const EncodeOptions& options, Client::Done done, Ended ended)
+  EncodeOperation(v1::VisionEncoder::Stub* stub, std::shared_ptr<Sharing> sharing,
+                  const RetryPolicy& retry, Image image, const EncodeOptions& options,
+                  Client::Done done, Ended ended)
       : stub_(stub),
+        sharing_(std::move(sharing)),
         attempts_(retry),
         request_(ToRequest(std::move(image), options)),
         request_id_(options.request_id),
         traceparent_(options.traceparent),
         deadline_(absl::Now() + options.timeout),
         done_(std::move(done)),
-        ended_(std::move(ended)) {}
+        ended_(std::move(ended)) {
+    if (sharing_ != nullptr) block_ = sharing_->Place(request_);
+  }
 
   void Start() {
     context_ = std::make_unique<grpc::ClientContext>();
@@ -53,7 +59,14 @@ class EncodeOperation : public std::enable_shared_from_this<EncodeOperation> {
 
  private:
   void OnAnswer(const grpc::Status& status) {
-    if (status.ok()) return End(ToEmbeddings(std::move(response_)));
+    if (block_ && !IsServersAnswer(*context_, status)) block_->Abandon();
+    if (status.ok()) return End(Result());
+    if (block_ && Sharing::IsRefusal(status.error_code())) {
+      Sharing::TakeBack(request_, *block_);
+      sharing_->OnRefusal(status.error_code(), *block_);
+      block_.reset();
+      return Start();
+    }
     const auto delay = attempts_.DelayAfter(status.error_code(), RetryDelayOf(status), deadline_);
     if (!delay) return End(ToStatus(status));
     alarm_ = std::make_unique<grpc::Alarm>();
@@ -64,7 +77,17 @@ class EncodeOperation : public std::enable_shared_from_this<EncodeOperation> {
                 });
   }
 
+  absl::StatusOr<Embeddings> Result() {
+    if (block_) {
+      absl::Status status = Sharing::Collect(request_, *block_, response_);
+      if (!status.ok()) return status;
+    }
+    return ToEmbeddings(std::move(response_));
+  }
+
   void End(absl::StatusOr<Embeddings> result) {
+    block_.reset();
+    sharing_.reset();  // it is the client's, whom nobody waits for after `ended_`
     // The context holds the channel: were it the last to do so, the channel would end in this thread,
     // which is one of its own. After `ended_` nothing of this operation refers to it.
     context_.reset();
@@ -73,8 +96,10 @@ class EncodeOperation : public std::enable_shared_from_this<EncodeOperation> {
   }
 
   v1::VisionEncoder::Stub* const stub_;
+  std::shared_ptr<Sharing> sharing_;  // may be null
   Attempts attempts_;
-  const v1::EncodeImageRequest request_;
+  v1::EncodeImageRequest request_;
+  std::optional<SharedPool::Block> block_;  // where its image and its reply lie, if not in messages
   const std::string request_id_;
   const std::string traceparent_;
   const absl::Time deadline_;
@@ -97,6 +122,16 @@ Client::Impl::Impl(std::string server, const ClientOptions& client_options,
 Client::Impl::~Impl() {
   std::unique_lock lock(mutex_);
   idle_.wait(lock, [this] { return calls_ == 0; });
+}
+
+std::shared_ptr<Sharing> Client::Impl::sharing() const {
+  const std::lock_guard lock(mutex_);
+  return sharing_;
+}
+
+void Client::Impl::set_sharing(std::shared_ptr<Sharing> sharing) {
+  const std::lock_guard lock(mutex_);
+  sharing_.swap(sharing);  // the old one goes after the lock
 }
 
 void Client::Impl::CallStarted() {
@@ -145,6 +180,23 @@ absl::Status Client::Connect(absl::Duration timeout) {
       absl::UnavailableError(absl::StrCat("no connection within ", absl::FormatDuration(timeout))));
 }
 
+absl::Status Client::ShareMemory(uint64_t bytes, absl::Duration timeout) {
+  const absl::Time deadline = absl::Now() + timeout;
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(deadline));
+  v1::ModelInfo info;
+  const grpc::Status status = impl_->stub->GetModelInfo(&context, v1::GetModelInfoRequest(), &info);
+  if (!status.ok()) return impl_->Explained(ToStatus(status));
+  Impl* impl = impl_.get();
+  auto sharing = std::make_shared<Sharing>(
+      impl->channel, std::move(info), bytes, [impl] { impl->CallStarted(); },
+      [impl] { impl->CallEnded(); });
+  absl::Status started = sharing->Start(deadline);
+  if (!started.ok()) return impl_->Explained(started);
+  impl_->set_sharing(std::move(sharing));
+  return absl::OkStatus();
+}
+
 void Client::EncodeAsync(Image image, const EncodeOptions& options, Done done) {
   impl_->CallStarted();
   Impl* impl = impl_.get();
@@ -152,8 +204,9 @@ void Client::EncodeAsync(Image image, const EncodeOptions& options, Done done) {
     if (result.ok()) return done(std::move(result));
     done(impl->Explained(result.status()));
   };
-  std::make_shared<EncodeOperation>(impl->stub.get(), impl->options.retry, std::move(image),
-                                    options, std::move(explained), [impl] { impl->CallEnded(); })
+  std::make_shared<EncodeOperation>(impl->stub.get(), impl->sharing(), impl->options.retry,
+                                    std::move(image), options, std::move(explained),
+                                    [impl] { impl->CallEnded(); })
       ->Start();
 }
 
@@ -175,8 +228,8 @@ absl::Status Client::EncodeMany(const std::function<std::optional<Image>()>& nex
                                 const EncodeOptions& options, int in_flight,
                                 const std::function<void(ManyResult)>& sink) {
   if (in_flight < 1) return absl::InvalidArgumentError("in_flight must be 1 or more");
-  return impl_->Explained(
-      RunEncodeMany(*impl_->stub, impl_->options.retry, next, options, in_flight, sink));
+  return impl_->Explained(RunEncodeMany(*impl_->stub, impl_->sharing(), impl_->options.retry, next,
+                                        options, in_flight, sink));
 }
 
 absl::StatusOr<ModelInfo> Client::Info(absl::Duration timeout) {

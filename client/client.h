@@ -99,6 +99,7 @@ struct ModelInfo {
   DType compute_dtype = DType::kBf16;
   std::vector<ModeInfo> modes;
   uint64_t max_image_bytes = 0, max_image_pixels = 0;
+  uint64_t max_shared_memory_bytes = 0;  // of all clients; 0: the server shares no memory
   int default_max_tiles = 0;
   bool synthetic = false;  // the embeddings mean nothing
 };
@@ -147,6 +148,15 @@ class Client {
 
   // Errors: UNAVAILABLE if there is no connection after `timeout`.
   absl::Status Connect(absl::Duration timeout);
+
+  // From now on images and rows go through `bytes` of memory that is shared with the server, which must
+  // be on this host, reached by a unix socket or the loopback interface, run as the same user and with
+  // --shared-memory. A call for whose image and reply there is no room goes through the socket, and so
+  // does everything if the server stops sharing. Nothing is left in /dev/shm, however this process ends.
+  // Called again, it makes a new share in place of the old.
+  // Errors: UNIMPLEMENTED (the server shares no memory), PERMISSION_DENIED, RESOURCE_EXHAUSTED (the
+  // server's limits, /dev/shm), UNAVAILABLE; images and rows then go as before.
+  absl::Status ShareMemory(uint64_t bytes, absl::Duration timeout = absl::Seconds(10));
 
   // Errors: the server's (see the protocol), UNAVAILABLE, DEADLINE_EXCEEDED.
   absl::StatusOr<Embeddings> Encode(Image image, const EncodeOptions& options = {});

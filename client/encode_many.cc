@@ -25,6 +25,7 @@ using Stream = grpc::ClientReaderWriter<v1::EncodeImageRequest, v1::EncodeImageR
 // An image that was taken and not answered for good.
 struct Pending {
   std::shared_ptr<const v1::EncodeImageRequest> request;
+  std::optional<SharedPool::Block> block;  // where its image and its reply lie, if not in messages
   Attempts attempts;
   absl::Time not_before = absl::InfinitePast();  // a retry's time
   bool sent = false;                             // on the stream that is open
@@ -32,10 +33,12 @@ struct Pending {
 
 class ManyCall {
  public:
-  ManyCall(v1::VisionEncoder::Stub& stub, const RetryPolicy& retry,
-           const std::function<std::optional<Image>()>& next, const EncodeOptions& options,
-           size_t in_flight, const std::function<void(ManyResult)>& sink)
+  ManyCall(v1::VisionEncoder::Stub& stub, std::shared_ptr<Sharing> sharing,
+           const RetryPolicy& retry, const std::function<std::optional<Image>()>& next,
+           const EncodeOptions& options, size_t in_flight,
+           const std::function<void(ManyResult)>& sink)
       : stub_(stub),
+        sharing_(std::move(sharing)),
         retry_(retry),
         next_(next),
         options_(options),
@@ -48,7 +51,8 @@ class ManyCall {
     while (true) {
       const grpc::Status status = RunStream();
       if (finished()) return absl::OkStatus();
-      // The stream ended although images are left.
+      // The stream ended although images are left: because of one that should not have been sent?
+      if (status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED && FailTooLarge()) continue;
       const grpc::StatusCode code =
           status.ok() ? grpc::StatusCode::UNAVAILABLE : status.error_code();
       const auto delay =
@@ -63,6 +67,34 @@ class ManyCall {
 
   static uint64_t SizeOf(const Image& image) {
     return image.encoded.empty() ? image.rgb.size() : image.encoded.size();
+  }
+
+  static uint64_t SizeOf(const v1::EncodeImageRequest& request) {
+    return request.has_raw() ? request.raw().rgb().size() : request.encoded().size();
+  }
+
+  absl::Status TooLarge(uint64_t bytes) const {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the image has ", bytes, " bytes; the server's limit is ", max_bytes_));
+  }
+
+  // Answers the images that are over a limit which was not known when they were sent (the server did
+  // not answer then, or has another now): gRPC ends the whole stream for a message far over it. False
+  // if there is none.
+  bool FailTooLarge() {
+    AskLimit();
+    bool failed = false;
+    for (auto at = pending_.begin(); at != pending_.end();) {
+      const uint64_t bytes = SizeOf(*at->second.request);
+      if (bytes <= max_bytes_) {
+        ++at;
+        continue;
+      }
+      Give({at->first, TooLarge(bytes)});
+      at = pending_.erase(at);
+      failed = true;
+    }
+    return failed;
   }
 
   // A server that does not answer is met again by the stream, which says so.
@@ -101,6 +133,10 @@ class ManyCall {
     }
     reader.join();
     grpc::Status status = stream->Finish();
+    // What was not answered the server may still write.
+    for (auto& [index, pending] : pending_) {
+      if (pending.sent && pending.block) pending.block->Abandon();
+    }
     if (timed_out) return {grpc::StatusCode::DEADLINE_EXCEEDED, "no reply within the timeout"};
     return status;
   }
@@ -141,21 +177,22 @@ class ManyCall {
   std::shared_ptr<const v1::EncodeImageRequest> TakeNew() {
     std::optional<Image> image = next_();
     for (; image && SizeOf(*image) > max_bytes_; image = next_()) {
-      // gRPC would end the whole stream for it.
-      Give({next_index_++,
-            absl::ResourceExhaustedError(absl::StrCat(
-                "the image has ", SizeOf(*image), " bytes; the server's limit is ", max_bytes_))});
+      // It would be refused, after all its bytes.
+      Give({next_index_++, TooLarge(SizeOf(*image))});
     }
     std::shared_ptr<v1::EncodeImageRequest> request;
+    std::optional<SharedPool::Block> block;
     if (image) {
       request = std::make_shared<v1::EncodeImageRequest>(ToRequest(*std::move(image), options_));
       request->set_id(std::to_string(next_index_));
+      if (sharing_ != nullptr) block = sharing_->Place(*request);
     }
     const std::lock_guard lock(mutex_);
     if (request == nullptr) {
       source_empty_ = true;
     } else {
-      MarkSent(pending_.emplace(next_index_++, Pending{request, Attempts(retry_)}).first->second);
+      Pending pending{request, std::move(block), Attempts(retry_)};
+      MarkSent(pending_.emplace(next_index_++, std::move(pending)).first->second);
     }
     return request;
   }
@@ -193,6 +230,7 @@ class ManyCall {
 
   void HandleReply(v1::EncodeImageResponse response) {
     size_t index = 0;
+    Pending* pending = nullptr;  // stays: only this thread takes images out while it runs
     const std::string& id = response.id();
     const auto [stop, error] = std::from_chars(id.data(), id.data() + id.size(), index);
     {
@@ -201,16 +239,31 @@ class ManyCall {
       if (error != std::errc() || stop != id.data() + id.size() || at == pending_.end()) return;
       last_reply_ = absl::Now();
       stream_attempts_.Reset();
-      if (response.has_error() && RetryLater(at->second, response.error())) {
+      pending = &at->second;
+      if (response.has_error() &&
+          (SendWhole(*pending, response.error()) || RetryLater(*pending, response.error()))) {
         changed_.notify_all();
         return;
       }
       // Its place is given away only after the sink has it, so that results do not pile up.
     }
-    Give({index, ResultOf(std::move(response))});
+    Give({index, ResultOf(*pending, std::move(response))});
     const std::lock_guard lock(mutex_);
     pending_.erase(index);
     changed_.notify_all();
+  }
+
+  // If it failed because of its memory: sends the image again, at once, through the socket.
+  bool SendWhole(Pending& pending, const v1::Error& error) {
+    const auto code = static_cast<grpc::StatusCode>(error.code());
+    if (!pending.block || !Sharing::IsRefusal(code)) return false;
+    auto whole = std::make_shared<v1::EncodeImageRequest>(*pending.request);
+    Sharing::TakeBack(*whole, *pending.block);
+    sharing_->OnRefusal(code, *pending.block);
+    pending.block.reset();
+    pending.request = std::move(whole);
+    pending.sent = false;
+    return true;
   }
 
   bool RetryLater(Pending& pending, const v1::Error& error) {
@@ -224,8 +277,15 @@ class ManyCall {
     return true;
   }
 
-  static absl::StatusOr<Embeddings> ResultOf(v1::EncodeImageResponse response) {
-    if (!response.has_error()) return ToEmbeddings(std::move(response));
+  static absl::StatusOr<Embeddings> ResultOf(const Pending& pending,
+                                             v1::EncodeImageResponse response) {
+    if (!response.has_error()) {
+      if (pending.block) {
+        absl::Status status = Sharing::Collect(*pending.request, *pending.block, response);
+        if (!status.ok()) return status;
+      }
+      return ToEmbeddings(std::move(response));
+    }
     return absl::Status(static_cast<absl::StatusCode>(response.error().code()),
                         response.error().message());
   }
@@ -238,6 +298,7 @@ class ManyCall {
   }
 
   v1::VisionEncoder::Stub& stub_;
+  const std::shared_ptr<Sharing> sharing_;  // may be null
   const RetryPolicy retry_;
   const std::function<std::optional<Image>()>& next_;
   const EncodeOptions& options_;
@@ -258,11 +319,12 @@ class ManyCall {
 
 }  // namespace
 
-absl::Status RunEncodeMany(v1::VisionEncoder::Stub& stub, const RetryPolicy& retry,
+absl::Status RunEncodeMany(v1::VisionEncoder::Stub& stub, const std::shared_ptr<Sharing>& sharing,
+                           const RetryPolicy& retry,
                            const std::function<std::optional<Image>()>& next,
                            const EncodeOptions& options, int in_flight,
                            const std::function<void(ManyResult)>& sink) {
-  return ManyCall(stub, retry, next, options, static_cast<size_t>(in_flight), sink).Run();
+  return ManyCall(stub, sharing, retry, next, options, static_cast<size_t>(in_flight), sink).Run();
 }
 
 }  // namespace deepencoder::client

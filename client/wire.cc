@@ -89,6 +89,7 @@ ModelInfo ToModelInfo(const v1::ModelInfo& from) {
   }
   info.max_image_bytes = from.limits().max_image_bytes();
   info.max_image_pixels = from.limits().max_image_pixels();
+  info.max_shared_memory_bytes = from.limits().max_shared_memory_bytes();
   info.default_max_tiles = static_cast<int>(from.default_max_tiles());
   info.synthetic = from.synthetic();
   return info;

@@ -29,6 +29,7 @@
 #include "server/metrics/gpu_monitor.h"
 #include "server/metrics/metrics.h"
 #include "server/metrics/process_metrics.h"
+#include "server/metrics/shared_memory_metrics.h"
 #include "server/metrics/trace_metrics.h"
 #include "server/model_loader.h"
 #include "server/options.h"
@@ -38,8 +39,10 @@
 #include "server/rpc/grpc_server.h"
 #include "server/rpc/health_service.h"
 #include "server/rpc/pending_replies.h"
+#include "server/rpc/shared_memory_service.h"
 #include "server/rpc/vision_encoder_service.h"
 #include "server/sandbox/decode_worker.h"
+#include "server/shared_memory/region_table.h"
 #include "server/signals.h"
 #include "server/trace/otlp_exporter.h"
 #include "server/trace/tracer.h"
@@ -147,7 +150,9 @@ class Server {
                                            &clock_, logger)),
         credentials_(options_, &metrics_, logger_),
         replies_(ReplyLimitsOf(options_), [this](std::string_view why) { OnStalledReply(why); }),
+        regions_(MakeRegions()),
         service_(MakeRpcContext()),
+        shared_memory_(MakeRpcContext()),
         kserve_(MakeRpcContext(), [this] { return service_.Admit(); }),
         health_(ServiceNames()),
         admin_([this](const std::string& folder, Reloader::Done done) {
@@ -197,6 +202,7 @@ class Server {
         case Signals::Event::kNone:
           break;
       }
+      if (regions_ != nullptr) regions_->Sweep();
       const bool now = engine_->healthy();
       if (now == healthy) continue;
       healthy = now;
@@ -240,7 +246,18 @@ class Server {
             .replies = &replies_,
             .observer = &metrics_,
             .logger = logger_,
-            .tracer = tracer_.get()};
+            .tracer = tracer_.get(),
+            .regions = regions_.get()};
+  }
+
+  // Null unless memory is shared.
+  std::unique_ptr<RegionTable> MakeRegions() const {
+    if (!options_.shared_memory) return nullptr;
+    return std::make_unique<RegionTable>(RegionLimits{.regions = options_.shared_memory_regions,
+                                                      .bytes = options_.shared_memory_bytes,
+                                                      .idle = options_.shared_memory_idle,
+                                                      .prefix = options_.shared_memory_prefix},
+                                         &clock_);
   }
 
   void OnStalledReply(std::string_view why) {
@@ -256,7 +273,7 @@ class Server {
   }
 
   absl::Status Listen() {
-    std::vector<grpc::Service*> services = {&service_, &health_};
+    std::vector<grpc::Service*> services = {&service_, &shared_memory_, &health_};
     if (options_.kserve) services.push_back(&kserve_);
     auto grpc = GrpcServer::Start({.listen = options_.listen,
                                    .memory = options_.grpc_memory,
@@ -279,7 +296,8 @@ class Server {
     if (options_.metrics_listen.empty()) return absl::OkStatus();
     auto exposition = Exposition::Start(
         options_.metrics_listen, {metrics_.collectable(), std::make_shared<ProcessMetrics>(),
-                                  memory_, gpus_, std::make_shared<TraceMetrics>(exporter_.get())});
+                                  memory_, gpus_, std::make_shared<TraceMetrics>(exporter_.get()),
+                                  std::make_shared<SharedMemoryMetrics>(regions_.get())});
     if (!exposition.ok()) {
       return {exposition.status().code(),
               "--metrics-listen: " + std::string(exposition.status().message())};
@@ -406,7 +424,9 @@ class Server {
   ModelFacts model_;
   Credentials credentials_;
   PendingReplies replies_;
+  const std::unique_ptr<RegionTable> regions_;
   VisionEncoderService service_;
+  SharedMemoryService shared_memory_;
   kserve::InferenceService kserve_;
   HealthService health_;
   std::unique_ptr<Exposition> exposition_;

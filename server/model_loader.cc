@@ -212,7 +212,8 @@ RequestRules RulesOf(const ServerOptions& options) {
           .max_tiles = static_cast<int>(options.max_tiles),
           .alpha = options.alpha,
           .gray16 = options.gray16,
-          .max_image_bytes = options.max_image_bytes};
+          .max_image_bytes = options.max_image_bytes,
+          .shared_memory_bytes = options.shared_memory ? options.shared_memory_bytes : 0};
 }
 
 absl::StatusOr<DevicePlan> ChooseDevices(const ServerOptions& options, const Logger& logger) {

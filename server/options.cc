@@ -165,7 +165,8 @@ void AddImageOptions(std::vector<OptionSpec>& table) {
                      return ParseDuration(text, absl::Milliseconds(1), absl::Hours(1));
                    })});
   table.push_back({group, "max-image-bytes", "SIZE", "32MiB",
-                   "Largest image file, or raw RGB, of a request.",
+                   "Largest image file, or raw RGB, of a request. A message up to four times as "
+                   "large is read and refused for itself; a larger one ends its call.",
                    Bytes(&ServerOptions::max_image_bytes, kKiB, kMaxReceiveLimit)});
   table.push_back({group, "max-image-pixels", "N", "178956970",
                    "Most pixels (width x height) of an image, read from the file's header.",
@@ -204,6 +205,27 @@ void AddBoundOptions(std::vector<OptionSpec>& table) {
   table.push_back({group, "cache-bytes", "SIZE", "0",
                    "Results kept for images that come again; 0: none.",
                    Bytes(&ServerOptions::cache_bytes, 0, 1024 * kGiB)});
+}
+
+void AddSharedMemoryOptions(std::vector<OptionSpec>& table) {
+  const char* group = "Shared memory of clients of this host";
+  table.push_back({group, "shared-memory", "", "false",
+                   "Let clients on a unix socket or the loopback interface keep images and rows in "
+                   "POSIX shared memory objects of this server's user.",
+                   Switch(&ServerOptions::shared_memory)});
+  table.push_back({group, "shared-memory-bytes", "SIZE", "1GiB",
+                   "Most bytes of all regions that are registered.",
+                   Bytes(&ServerOptions::shared_memory_bytes, kKiB, 1024 * kGiB)});
+  table.push_back({group, "shared-memory-regions", "N", "64",
+                   "Most regions that are registered; each keeps a file open.",
+                   Integer(&ServerOptions::shared_memory_regions, 1, 1 << 16)});
+  table.push_back({group, "shared-memory-idle", "DURATION", "10m",
+                   "A region that no request has used for so long is forgotten.",
+                   Duration(&ServerOptions::shared_memory_idle, absl::Hours(24 * 365))});
+  table.push_back({group, "shared-memory-prefix", "TEXT", "deepencoder",
+                   "How the names of objects must begin, so that no client can point at those of "
+                   "other programs.",
+                   Text(&ServerOptions::shared_memory_prefix)});
 }
 
 void AddLifeOptions(std::vector<OptionSpec>& table) {
@@ -259,6 +281,7 @@ const std::vector<OptionSpec>& OptionTable() {
     AddBoundOptions(rows);
     AddConnectionOptions(rows);
     AddSecurityOptions(rows);
+    AddSharedMemoryOptions(rows);
     AddLifeOptions(rows);
     AddTraceOptions(rows);
     return rows;

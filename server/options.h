@@ -76,6 +76,12 @@ struct ServerOptions {
   // security; an empty file: not used
   std::string tls_cert, tls_key, tls_client_ca, token_file;
   int64_t client_images_per_second = 0, client_bytes_per_second = 0, client_images_in_flight = 0;
+  // shared memory
+  bool shared_memory = false;
+  int64_t shared_memory_bytes = 0;
+  int64_t shared_memory_regions = 0;
+  absl::Duration shared_memory_idle;
+  std::string shared_memory_prefix;
   // life
   bool warm_up = true;
   absl::Duration drain_timeout;

@@ -53,6 +53,9 @@ inference::ServerMetadataResponse DescribeServer(const v1::ModelInfo& info) {
   metadata.set_version(info.version());
   metadata.add_extensions("model_configuration");
   metadata.add_extensions("parameters");
+  if (info.limits().max_shared_memory_bytes() != 0) {
+    metadata.add_extensions("system_shared_memory");
+  }
   return metadata;
 }
 

@@ -153,18 +153,39 @@ absl::Status ReadParameters(const Parameters& parameters, InferOptions& options)
   return absl::OkStatus();
 }
 
-absl::Status CheckTensorParameters(const std::string& tensor, const Parameters& parameters) {
+absl::StatusOr<std::optional<RegionWindow>> ReadTensorParameters(const std::string& tensor,
+                                                                 const Parameters& parameters,
+                                                                 const FindRegion& find) {
+  constexpr std::string_view kExpected = "an int64_param of bytes, 0 or more";
+  std::optional<std::string> region;
+  std::optional<uint64_t> size;
+  uint64_t offset = 0;
   for (const auto& [name, value] : parameters) {
-    if (name.starts_with("shared_memory_")) {
-      return absl::UnimplementedError(
-          absl::StrCat("tensor ", tensor,
-                       ": shared memory is not served; send and receive the contents in the "
-                       "messages"));
+    if (name == kRegionParameter) {
+      absl::StatusOr<std::string> text = Text(name, value, "a string_param");
+      if (!text.ok()) return text.status();
+      region = *std::move(text);
+    } else if (name == kRegionSizeParameter || name == kRegionOffsetParameter) {
+      const absl::StatusOr<int64_t> bytes = Integer(name, value, std::string(kExpected));
+      if (!bytes.ok()) return bytes.status();
+      if (*bytes < 0) return Wrong(name, absl::StrCat(*bytes), std::string(kExpected));
+      (name == kRegionSizeParameter ? size.emplace() : offset) = static_cast<uint64_t>(*bytes);
+    } else {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "tensor ", tensor, ": unknown parameter '", name, "'; known: ", kRegionParameter, ", ",
+          kRegionSizeParameter, ", ", kRegionOffsetParameter));
     }
-    return absl::InvalidArgumentError(
-        absl::StrCat("tensor ", tensor, ": unknown parameter '", name, "'; it has none"));
   }
-  return absl::OkStatus();
+  if (parameters.empty()) return std::nullopt;
+  if (!region || !size) {
+    return absl::InvalidArgumentError(absl::StrCat("tensor ", tensor, ": shared memory needs both ",
+                                                   kRegionParameter, " and ",
+                                                   kRegionSizeParameter));
+  }
+  auto found = find(*region);
+  if (!found.ok()) return found.status();
+  if (absl::Status status = (*found)->CheckRange(offset, *size); !status.ok()) return status;
+  return RegionWindow{*std::move(found), offset, *size};
 }
 
 }  // namespace deepencoder::kserve

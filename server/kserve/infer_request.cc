@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "server/kserve/describe.h"
+#include "server/rpc/message_buffer.h"
 
 namespace deepencoder::kserve {
 namespace {
@@ -40,7 +41,7 @@ absl::Status CheckInputs(const Message& message) {
                      "': expected BYTES, each element an image file (JPEG, PNG, WebP, TIFF, BMP "
                      "or GIF)"));
   }
-  return CheckTensorParameters(input.name(), input.parameters());
+  return absl::OkStatus();
 }
 
 // The number of images.
@@ -92,31 +93,54 @@ absl::StatusOr<std::vector<Bytes>> TakeTyped(const inference::InferTensorContent
   return elements;
 }
 
-absl::Status ReadContents(const std::shared_ptr<const Message>& message, InferRequest& request) {
+// The tensor as it would travel raw.
+absl::StatusOr<SharedBytes> ReadShared(const RegionWindow& window, int64_t max_image_bytes) {
+  const int64_t most = max_image_bytes + kMessageHeadroom;
+  if (window.size > static_cast<uint64_t>(most)) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("input ", kImageTensor, " has ", window.size,
+                     " bytes in shared memory; the limit "
+                     "is ",
+                     most, " (the server's --max-image-bytes and 1 MiB)"));
+  }
+  return window.region->Read(window.offset, window.size);
+}
+
+absl::Status ReadContents(const std::shared_ptr<const Message>& message, const FindRegion& find,
+                          int64_t max_image_bytes, InferRequest& request) {
   const Message::InferInputTensor& input = message->inputs(0);
   const absl::StatusOr<size_t> count = CheckShape(input);
   if (!count.ok()) return count.status();
   request.batched = input.shape_size() == 2;
-  request.typed = message->raw_input_contents_size() == 0;
-  if (!request.typed && (message->raw_input_contents_size() != 1 || input.has_contents())) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the request has ", message->raw_input_contents_size(),
-                     " raw_input_contents and ", input.has_contents() ? "" : "no ",
-                     "contents: expected one raw_input_contents, or the input's contents"));
+  const auto window = ReadTensorParameters(input.name(), input.parameters(), find);
+  if (!window.ok()) return window.status();
+  const int raw = message->raw_input_contents_size();
+  request.typed = raw == 0 && !window->has_value();
+  const int places = raw + (input.has_contents() ? 1 : 0) + (window->has_value() ? 1 : 0);
+  if (places > 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the request has ", raw, " raw_input_contents and ", input.has_contents() ? "" : "no ",
+        "contents", window->has_value() ? " and a shared memory region" : "",
+        ": expected one raw_input_contents, or the input's contents, or a region"));
   }
-  const auto elements = request.typed ? TakeTyped(input.contents(), *count)
-                                      : SplitRaw(AsBytes(message->raw_input_contents(0)), *count);
+  SharedBytes bytes;  // with what they share ownership of
+  if (window->has_value()) {
+    absl::StatusOr<SharedBytes> shared = ReadShared(**window, max_image_bytes);
+    if (!shared.ok()) return shared.status();
+    bytes = *std::move(shared);
+  } else {
+    bytes.owner = message;
+    if (raw == 1) bytes.bytes = AsBytes(message->raw_input_contents(0));
+  }
+  const auto elements =
+      request.typed ? TakeTyped(input.contents(), *count) : SplitRaw(bytes.bytes, *count);
   if (!elements.ok()) return elements.status();
-  for (const Bytes& element : *elements) request.files.push_back({message, element});
+  for (const Bytes& element : *elements) request.files.push_back({bytes.owner, element});
   return absl::OkStatus();
 }
 
-absl::Status ReadOutputs(const Message& message, InferRequest& request) {
+absl::Status ReadOutputs(const Message& message, const FindRegion& find, InferRequest& request) {
   for (const Message::InferRequestedOutputTensor& wanted : message.outputs()) {
-    if (absl::Status status = CheckTensorParameters(wanted.name(), wanted.parameters());
-        !status.ok()) {
-      return status;
-    }
     Output output;
     if (wanted.name() == kEmbeddingsTensor) {
       output = Output::kEmbeddings;
@@ -132,6 +156,9 @@ absl::Status ReadOutputs(const Message& message, InferRequest& request) {
           absl::StrCat("output ", wanted.name(), " is requested twice"));
     }
     request.outputs.push_back(output);
+    auto window = ReadTensorParameters(wanted.name(), wanted.parameters(), find);
+    if (!window.ok()) return window.status();
+    request.windows[static_cast<size_t>(output)] = *std::move(window);
   }
   if (request.outputs.empty()) request.outputs = {Output::kEmbeddings, Output::kGeometry};
   return absl::OkStatus();
@@ -139,13 +166,14 @@ absl::Status ReadOutputs(const Message& message, InferRequest& request) {
 
 }  // namespace
 
-absl::StatusOr<InferRequest> ReadInferRequest(const std::shared_ptr<const Message>& message) {
+absl::StatusOr<InferRequest> ReadInferRequest(const std::shared_ptr<const Message>& message,
+                                              const FindRegion& find, int64_t max_image_bytes) {
   InferRequest request;
   request.options.image.set_id(message->id());
   absl::Status status = CheckInputs(*message);
-  if (status.ok()) status = ReadContents(message, request);
+  if (status.ok()) status = ReadContents(message, find, max_image_bytes, request);
   if (status.ok()) status = ReadParameters(message->parameters(), request.options);
-  if (status.ok()) status = ReadOutputs(*message, request);
+  if (status.ok()) status = ReadOutputs(*message, find, request);
   if (!status.ok()) return status;
   return request;
 }

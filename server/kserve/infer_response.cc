@@ -7,12 +7,15 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <span>
+#include <string>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "encoder/model/config.h"
 #include "server/kserve/describe.h"
+#include "server/rpc/call_regions.h"
 #include "server/rpc/message_buffer.h"
 #include "server/rpc/translate.h"
 
@@ -123,6 +126,41 @@ void AppendRaw(Output output, const Results& results, std::vector<grpc::Slice>& 
   for (const EncodeResult& result : results) slices.push_back(SharedSlice(result));
 }
 
+absl::Status TooSmall(const std::string& output, uint64_t size, const RegionWindow& window) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      "output ", output, " has ", size, " bytes; shared_memory_byte_size of it is ", window.size));
+}
+
+// Puts the output into its region, and says so in the message.
+absl::Status WriteShared(Output output, const RegionWindow& window, const Results& results,
+                         Message::InferOutputTensor& tensor) {
+  uint64_t size = 0;
+  if (output == Output::kGeometry) {
+    const std::vector<int32_t> values = GeometriesOf(results);
+    const auto bytes = std::as_bytes(std::span(values));
+    size = bytes.size();
+    if (size > window.size) return TooSmall(tensor.name(), size, window);
+    if (absl::Status status = window.region->Write(window.offset, bytes); !status.ok()) {
+      return status;
+    }
+  } else {
+    for (const EncodeResult& result : results) size += result.bytes;
+    if (size > window.size) return TooSmall(tensor.name(), size, window);
+    uint64_t at = 0;
+    for (const EncodeResult& result : results) {
+      if (absl::Status status = WriteRows(result, window, at); !status.ok()) return status;
+      at += result.bytes;
+    }
+  }
+  auto& parameters = *tensor.mutable_parameters();
+  parameters[kRegionParameter].set_string_param(window.region->spec().name);
+  parameters[kRegionSizeParameter].set_int64_param(static_cast<int64_t>(size));
+  if (window.offset != 0) {
+    parameters[kRegionOffsetParameter].set_int64_param(static_cast<int64_t>(window.offset));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<grpc::ByteBuffer> WriteInferResponse(const std::string& model,
@@ -137,9 +175,16 @@ absl::StatusOr<grpc::ByteBuffer> WriteInferResponse(const std::string& model,
   std::vector<grpc::Slice> raw;
   for (const Output output : request.outputs) {
     AddOutput(output, request.batched, results, message);
-    if (typed) {
-      AddTypedContents(output, results,
-                       *message.mutable_outputs(message.outputs_size() - 1)->mutable_contents());
+    Message::InferOutputTensor& tensor = *message.mutable_outputs(message.outputs_size() - 1);
+    if (const auto& window = request.window(output)) {
+      absl::Status status = WriteShared(output, *window, results, tensor);
+      if (!status.ok()) return status;
+      // An entry without bytes, as Triton's: so the others keep their places.
+      if (!typed) {
+        raw.emplace_back(BytesFieldPrefix(Message::kRawOutputContentsFieldNumber, 0));
+      }
+    } else if (typed) {
+      AddTypedContents(output, results, *tensor.mutable_contents());
     } else {
       AppendRaw(output, results, raw);
     }

@@ -15,7 +15,9 @@ namespace deepencoder::kserve {
 // `results` are those of request.files, in their order, and not empty. The answer is raw and shares
 // ownership of the results' data until gRPC has sent it; but a request with typed contents and
 // dtype FP32 is answered with typed contents (a copy), as 16-bit floats have none.
-// Errors: INVALID_ARGUMENT if the results of a batch differ in rows.
+// Outputs that have a window in shared memory are written there.
+// Errors: INVALID_ARGUMENT (the results of a batch differ in rows, a window is too small),
+// Region::Write's.
 absl::StatusOr<grpc::ByteBuffer> WriteInferResponse(const std::string& model,
                                                     const InferRequest& request,
                                                     const std::vector<EncodeResult>& results);

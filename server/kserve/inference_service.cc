@@ -68,6 +68,9 @@ class InferCall final : public grpc::ServerUnaryReactor {
   }
 
   void Run(std::shared_ptr<const Serving> serving, const grpc::ByteBuffer& buffer) {
+    if (absl::Status status = CheckMessageSize(buffer, rpc_->rules.max_image_bytes); !status.ok()) {
+      return Refuse(status);
+    }
     const auto message = Parse(buffer);
     // What was received is parsed: gRPC need not keep it for as long as the images are encoded.
     context_->GetRpcAllocatorState()->FreeRequest();
@@ -76,7 +79,9 @@ class InferCall final : public grpc::ServerUnaryReactor {
     absl::Status status =
         CheckModel(serving->info, (*message)->model_name(), (*message)->model_version());
     if (!status.ok()) return Refuse(status);
-    absl::StatusOr<InferRequest> request = ReadInferRequest(*message);
+    absl::StatusOr<InferRequest> request =
+        ReadInferRequest(*message, RegionsOf(rpc_->regions, RegionTable::Scope::kNamed, *context_),
+                         rpc_->rules.max_image_bytes);
     if (!request.ok()) return Refuse(request.status());
     request_ = *std::move(request);
     absl::StatusOr<std::vector<EncodeJob>> jobs = MakeJobs(DeadlineOf(*context_));
@@ -205,6 +210,14 @@ class RefusedStream final : public grpc::ServerBidiReactor<inference::ModelInfer
   void OnDone() override { delete this; }
 };
 
+grpc::ServerUnaryReactor* RefuseCuda(grpc::CallbackServerContext* context) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish({grpc::StatusCode::UNIMPLEMENTED,
+                   "CUDA shared memory is not served: images are decoded, and rows sent, in the "
+                   "host's memory. For that there is system shared memory"});
+  return reactor;
+}
+
 }  // namespace
 
 InferenceService::InferenceService(RpcContext rpc, Admit admit)
@@ -290,18 +303,88 @@ InferenceService::ModelStreamInfer(grpc::CallbackServerContext* /*context*/) {
   return new RefusedStream();
 }
 
+grpc::ServerUnaryReactor* InferenceService::SystemSharedMemoryStatus(
+    grpc::CallbackServerContext* context, const inference::SystemSharedMemoryStatusRequest* request,
+    inference::SystemSharedMemoryStatusResponse* response) {
+  return WithRegions(context, Method::kSystemSharedMemoryStatus,
+                     [request, response](RegionTable& regions) {
+                       for (const RegionSpec& spec : regions.ListNamed()) {
+                         if (!request->name().empty() && request->name() != spec.name) continue;
+                         auto& region = (*response->mutable_regions())[spec.name];
+                         region.set_name(spec.name);
+                         region.set_key(spec.key);
+                         region.set_offset(spec.offset);
+                         region.set_byte_size(spec.size);
+                       }
+                       if (request->name().empty() || response->regions_size() != 0)
+                         return absl::OkStatus();
+                       return absl::NotFoundError("there is no shared memory region of that name");
+                     });
+}
+
+grpc::ServerUnaryReactor* InferenceService::SystemSharedMemoryRegister(
+    grpc::CallbackServerContext* context,
+    const inference::SystemSharedMemoryRegisterRequest* request,
+    inference::SystemSharedMemoryRegisterResponse* /*response*/) {
+  return WithRegions(context, Method::kSystemSharedMemoryRegister, [request](RegionTable& regions) {
+    return regions.Register({.name = request->name(),
+                             .key = request->key(),
+                             .offset = request->offset(),
+                             .size = request->byte_size()});
+  });
+}
+
+grpc::ServerUnaryReactor* InferenceService::SystemSharedMemoryUnregister(
+    grpc::CallbackServerContext* context,
+    const inference::SystemSharedMemoryUnregisterRequest* request,
+    inference::SystemSharedMemoryUnregisterResponse* /*response*/) {
+  return WithRegions(context, Method::kSystemSharedMemoryUnregister,
+                     [request](RegionTable& regions) {
+                       if (request->name().empty()) {
+                         regions.UnregisterAllNamed();
+                       } else {
+                         regions.Unregister(RegionTable::Scope::kNamed, request->name());
+                       }
+                       return absl::OkStatus();
+                     });
+}
+
+grpc::ServerUnaryReactor* InferenceService::CudaSharedMemoryStatus(
+    grpc::CallbackServerContext* context,
+    const inference::CudaSharedMemoryStatusRequest* /*request*/,
+    inference::CudaSharedMemoryStatusResponse* /*response*/) {
+  return RefuseCuda(context);
+}
+
+grpc::ServerUnaryReactor* InferenceService::CudaSharedMemoryRegister(
+    grpc::CallbackServerContext* context,
+    const inference::CudaSharedMemoryRegisterRequest* /*request*/,
+    inference::CudaSharedMemoryRegisterResponse* /*response*/) {
+  return RefuseCuda(context);
+}
+
+grpc::ServerUnaryReactor* InferenceService::CudaSharedMemoryUnregister(
+    grpc::CallbackServerContext* context,
+    const inference::CudaSharedMemoryUnregisterRequest* /*request*/,
+    inference::CudaSharedMemoryUnregisterResponse* /*response*/) {
+  return RefuseCuda(context);
+}
+
+grpc::ServerUnaryReactor* InferenceService::WithRegions(
+    grpc::CallbackServerContext* context, Method method,
+    const std::function<absl::Status(RegionTable& regions)>& act) {
+  return AnswerAtOnce(rpc_, *context, method, [&]() -> absl::Status {
+    if (absl::Status status = CheckSharing(rpc_.regions, *context); !status.ok()) return status;
+    return act(*rpc_.regions);
+  });
+}
+
 grpc::ServerUnaryReactor* InferenceService::Describe(grpc::CallbackServerContext* context,
                                                      Method method, const Fill& fill) {
-  const absl::Time arrived = SteadyNow();
-  rpc_.observer->OnCallStarted(method);
-  TakeRequestId(*context);
-  const auto serving = admit_();
-  const absl::Status status = serving.ok() ? fill(**serving) : serving.status();
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpcStatus(status));
-  rpc_.observer->OnAnswered(method, absl::ToDoubleSeconds(SteadyNow() - arrived));
-  rpc_.observer->OnCallEnded(method, static_cast<grpc::StatusCode>(status.code()));
-  return reactor;
+  return AnswerAtOnce(rpc_, *context, method, [&]() -> absl::Status {
+    const auto serving = admit_();
+    return serving.ok() ? fill(**serving) : serving.status();
+  });
 }
 
 }  // namespace deepencoder::kserve

@@ -80,6 +80,15 @@ constexpr MetricSpec kTable[] = {
     {MetricId::kDecodeWorkerEnds, "deepencoder_decode_worker_ends_total", kCounter, "", "reason", kNone,
      "Decode workers that ended and were replaced: crash (the image's doing), timeout (killed after --decode-timeout), gone "
      "(anything else, such as the kernel's want of memory)."},
+    // ---- shared memory
+    {MetricId::kSharedMemoryRegions, "deepencoder_shared_memory_regions", kGauge, "", "", kNone,
+     "Regions of clients' shared memory that are registered, or still used by a request; each is an open file."},
+    {MetricId::kSharedMemoryBytes, "deepencoder_shared_memory_bytes", kGauge, "bytes", "", kNone,
+     "Their sizes together."},
+    {MetricId::kSharedMemoryCopied, "deepencoder_shared_memory_copied_bytes_total", kCounter, "bytes", "direction", kNone,
+     "Bytes copied from (read) and to (write) clients' shared memory."},
+    {MetricId::kSharedMemoryEnded, "deepencoder_shared_memory_ended_total", kCounter, "", "reason", kNone,
+     "Regions that ended without being unregistered: not used for long (idle), or their client's process has ended (client_ended)."},
     // ---- the server
     {MetricId::kServing, "deepencoder_serving", kGauge, "", "", kNone,
      "1 while health says SERVING, else 0."},

@@ -7,20 +7,34 @@
 #include <vector>
 
 #include "server/engine/clock.h"
+#include "server/rpc/message_buffer.h"
 #include "server/rpc/pending_replies.h"
+#include "server/rpc/request_id.h"
 #include "server/rpc/status.h"
 
 namespace deepencoder {
 
-absl::StatusOr<EncodeJob> MakeJob(const std::shared_ptr<const v1::EncodeImageRequest>& request,
-                                  const RequestRules& rules, std::string request_id,
-                                  absl::Time deadline, std::shared_ptr<CancelFlag> cancel) {
-  absl::StatusOr<EncodeJob> job = ToJob(request, rules);
-  if (!job.ok()) return job;
+absl::StatusOr<ImageCall> MakeCall(const std::shared_ptr<const v1::EncodeImageRequest>& request,
+                                   const RequestRules& rules, const FindRegion& find_region,
+                                   std::string request_id, absl::Time deadline,
+                                   std::shared_ptr<CancelFlag> cancel) {
+  absl::StatusOr<EncodeJob> job = ToJob(request, rules, find_region);
+  if (!job.ok()) return job.status();
+  absl::StatusOr<std::optional<RegionWindow>> window = ReplyWindowOf(*request, find_region);
+  if (!window.ok()) return window.status();
   job->request_id = std::move(request_id);
   job->deadline = deadline;
   job->cancel = std::move(cancel);
-  return job;
+  return ImageCall{*std::move(job), *std::move(window)};
+}
+
+absl::StatusOr<grpc::ByteBuffer> WriteReply(std::string id, const EncodeResult& result,
+                                            const std::optional<RegionWindow>& window) {
+  v1::EncodeImageResponse response = ToResponse(std::move(id), result);
+  if (!window) return SerializeResponse(response, result);
+  if (absl::Status status = WriteRows(result, *window, 0); !status.ok()) return status;
+  response.set_shared_bytes(result.bytes);
+  return SerializeResponse(response);
 }
 
 void WatchReply(PendingReplies* replies, const void* call, size_t bytes,
@@ -34,6 +48,19 @@ absl::Time DeadlineOf(const grpc::ServerContextBase& context) {
   return deadline == std::chrono::system_clock::time_point::max()
              ? absl::InfiniteFuture()
              : ToSteady(absl::FromChrono(deadline));
+}
+
+grpc::ServerUnaryReactor* AnswerAtOnce(const RpcContext& rpc, grpc::CallbackServerContext& context,
+                                       Method method, const std::function<absl::Status()>& fill) {
+  const absl::Time arrived = SteadyNow();
+  rpc.observer->OnCallStarted(method);
+  TakeRequestId(context);
+  const absl::Status status = fill();
+  grpc::ServerUnaryReactor* reactor = context.DefaultReactor();
+  reactor->Finish(ToGrpcStatus(status));
+  rpc.observer->OnAnswered(method, absl::ToDoubleSeconds(SteadyNow() - arrived));
+  rpc.observer->OnCallEnded(method, static_cast<grpc::StatusCode>(status.code()));
+  return reactor;
 }
 
 void LogAnswer(const Logger& logger, Method method, const std::string& request_id,

@@ -36,7 +36,8 @@ EncodeStream::EncodeStream(const RpcContext* rpc, std::shared_ptr<const Serving>
       request_id_(TakeRequestId(*context)),
       client_(IdentityOf(*context, rpc->authenticator)),
       trace_(rpc->tracer, *context, Method::kEncodeImages, request_id_),
-      deadline_(DeadlineOf(*context)) {
+      deadline_(DeadlineOf(*context)),
+      find_region_(RegionsOf(rpc->regions, RegionTable::Scope::kHandle, *context)) {
   rpc_->observer->OnCallStarted(Method::kEncodeImages);
 }
 
@@ -110,32 +111,45 @@ void EncodeStream::OnReadDone(bool ok) {
 
 void EncodeStream::HandleRequest(const grpc::ByteBuffer& message) {
   const absl::Time arrived = SteadyNow();
+  if (absl::Status status = CheckMessageSize(message, rpc_->rules.max_image_bytes); !status.ok()) {
+    return Answer(PeekId(message), arrived, nullptr, status);
+  }
   absl::StatusOr<v1::EncodeImageRequest> parsed = ParseRequest(message);
   if (!parsed.ok()) return Answer("", arrived, nullptr, parsed.status());
   auto request = std::make_shared<const v1::EncodeImageRequest>(*std::move(parsed));
   std::string image_id = request->id();
-  absl::StatusOr<EncodeJob> job = MakeJob(request, rpc_->rules, request_id_, deadline_, cancel_);
-  if (!job.ok()) return Answer(image_id, arrived, nullptr, job.status());
-  job->client = client_;
-  const std::shared_ptr<Timeline> timeline = job->timeline = trace_.NewTimeline();
-  serving_->engine->Encode(*std::move(job),
-                           [self = shared_from_this(), image_id = std::move(image_id), arrived,
-                            timeline](const absl::StatusOr<EncodeResult>& result) {
-                             self->Answer(image_id, arrived, timeline.get(), result);
-                           });
+  absl::StatusOr<ImageCall> call =
+      MakeCall(request, rpc_->rules, find_region_, request_id_, deadline_, cancel_);
+  if (!call.ok()) return Answer(image_id, arrived, nullptr, call.status());
+  call->job.client = client_;
+  const std::shared_ptr<Timeline> timeline = call->job.timeline = trace_.NewTimeline();
+  serving_->engine->Encode(
+      std::move(call->job),
+      [self = shared_from_this(), image_id = std::move(image_id), arrived, timeline,
+       window = std::move(call->reply)](absl::StatusOr<EncodeResult> result) {
+        self->Answer(image_id, arrived, timeline.get(), std::move(result), window);
+      });
 }
 
 void EncodeStream::Answer(const std::string& image_id, absl::Time arrived, const Timeline* timeline,
-                          const absl::StatusOr<EncodeResult>& result) {
+                          absl::StatusOr<EncodeResult> result,
+                          const std::optional<RegionWindow>& window) {
+  grpc::ByteBuffer reply;
+  if (result.ok()) {
+    absl::StatusOr<grpc::ByteBuffer> written = WriteReply(image_id, *result, window);
+    if (written.ok()) {
+      reply = *std::move(written);
+    } else {
+      result = written.status();
+    }
+  }
+  if (!result.ok()) reply = SerializeResponse(ToErrorResponse(image_id, result.status()));
   const absl::Time answered = SteadyNow();
   const absl::Duration elapsed = answered - arrived;
   rpc_->observer->OnAnswered(Method::kEncodeImages, absl::ToDoubleSeconds(elapsed));
   rpc_->observer->OnStreamImage(static_cast<grpc::StatusCode>(result.status().code()));
   LogAnswer(*rpc_->logger, Method::kEncodeImages, request_id_, trace_.trace_id(), image_id, result,
             elapsed);
-  grpc::ByteBuffer reply = result.ok()
-                               ? SerializeResponse(ToResponse(image_id, *result), *result)
-                               : SerializeResponse(ToErrorResponse(image_id, result.status()));
   // Before the reply is queued: the call may end with it.
   trace_.RecordImage(timeline, image_id, arrived, answered, result);
   // Before it can be taken.

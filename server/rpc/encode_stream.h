@@ -12,6 +12,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/base/thread_annotations.h"
@@ -56,7 +57,8 @@ class EncodeStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byte
 
   void HandleRequest(const grpc::ByteBuffer& message);
   void Answer(const std::string& image_id, absl::Time arrived, const Timeline* timeline,
-              const absl::StatusOr<EncodeResult>& result);
+              absl::StatusOr<EncodeResult> result,
+              const std::optional<RegionWindow>& window = std::nullopt);
 
   const RpcContext* const rpc_;
   const std::shared_ptr<const Serving> serving_;
@@ -66,6 +68,7 @@ class EncodeStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byte
   const std::string client_;
   CallTrace trace_;
   const absl::Time deadline_;
+  const FindRegion find_region_;
   const std::shared_ptr<CancelFlag> cancel_ = std::make_shared<CancelFlag>();
   std::shared_ptr<EncodeStream> self_;  // until OnDone
 

@@ -13,14 +13,11 @@
 #include "absl/strings/str_cat.h"
 #include "server/rpc/hold_grpc.h"
 #include "server/rpc/listen_socket.h"
+#include "server/rpc/message_buffer.h"
 #include "server/rpc/server_credentials.h"
 
 namespace deepencoder {
 namespace {
-
-// What a request holds beside its image. An image somewhat over the limit is thus still read, and
-// refused by a text that names the limit and the flag.
-constexpr int64_t kMessageHeadroom = int64_t{1} << 20;
 
 // How long a new connection may take to say what it is: TLS, then HTTP/2.
 constexpr int kHandshakeMs = 10'000;
@@ -50,7 +47,7 @@ int64_t MaxConnections(int64_t wanted) {
 }
 
 void SetBounds(grpc::ServerBuilder& builder, const GrpcServerOptions& options) {
-  builder.SetMaxReceiveMessageSize(static_cast<int>(options.max_image_bytes + kMessageHeadroom));
+  builder.SetMaxReceiveMessageSize(MaxMessageBytes(options.max_image_bytes));
   builder.SetMaxSendMessageSize(-1);
   const ConnectionOptions& connections = options.connections;
   for (const auto& [argument, value] :

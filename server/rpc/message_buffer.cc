@@ -4,12 +4,16 @@
 #include <google/protobuf/wire_format_lite.h>
 #include <grpcpp/impl/codegen/proto_utils.h>
 
+#include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <memory>
 #include <new>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "server/engine/retry_hint.h"
+#include "server/rpc/translate.h"
 
 namespace deepencoder {
 namespace {
@@ -32,8 +36,47 @@ std::string Padding(size_t size) {
   if (missing < least) missing += kDataAlignment;
   return BytesFieldPrefix(kField, missing - least) + std::string(missing - least, '\0');
 }
+// How many times the largest served message gRPC takes.
+constexpr int64_t kReadFactor = 4;
 
 }  // namespace
+
+int MaxMessageBytes(int64_t max_image_bytes) {
+  constexpr int64_t kGrpcMost = std::numeric_limits<int>::max();
+  return static_cast<int>(std::min(kGrpcMost, kReadFactor * (max_image_bytes + kMessageHeadroom)));
+}
+
+absl::Status CheckMessageSize(const grpc::ByteBuffer& message, int64_t max_image_bytes) {
+  if (message.Length() <= static_cast<size_t>(max_image_bytes + kMessageHeadroom)) {
+    return absl::OkStatus();
+  }
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the message has ", message.Length(), " bytes; the limit of an image is ",
+                   max_image_bytes, " (the server's --max-image-bytes)"));
+}
+
+std::string PeekId(const grpc::ByteBuffer& message) {
+  using google::protobuf::internal::WireFormatLite;
+  grpc::ByteBuffer reader = message;  // shares the slices; reading consumes the copy
+  grpc::ProtoBufferReader slices(&reader);
+  google::protobuf::io::CodedInputStream input(&slices);
+  const uint32_t wanted = WireFormatLite::MakeTag(v1::EncodeImageRequest::kIdFieldNumber,
+                                                  WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
+  while (const uint32_t tag = input.ReadTag()) {
+    if (tag != wanted) {
+      if (!WireFormatLite::SkipField(&input, tag)) return "";
+      continue;
+    }
+    std::string id;
+    uint32_t size = 0;
+    if (!input.ReadVarint32(&size) || size > kMaxImageId || !input.ReadString(&id, size)) return "";
+    // A string field must be UTF-8: what is none would make a reply that no client can read.
+    const bool text = WireFormatLite::VerifyUtf8String(id.data(), static_cast<int>(id.size()),
+                                                       WireFormatLite::PARSE, "id");
+    return text ? id : "";
+  }
+  return "";
+}
 
 grpc::Slice SharedSlice(const EncodeResult& result) {
   auto owner = std::make_unique<DataOwner>(result.data);

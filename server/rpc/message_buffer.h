@@ -5,8 +5,8 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/slice.h>
 
+#include <cstdint>
 #include <string>
-#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -14,6 +14,22 @@
 #include "server/engine/engine.h"
 
 namespace deepencoder {
+
+// What a request may hold beside its image, bytes.
+inline constexpr int64_t kMessageHeadroom = int64_t{1} << 20;
+
+// The longest message that gRPC hands over. Beyond it gRPC ends the call, which for a stream is
+// every image of it; so it is a multiple of what is served, and what lies between is refused here,
+// with its id. Nothing bounds the memory of a message on its way but gRPC's quota (--grpc-memory):
+// gRPC 1.51 gathers the whole message before it looks at its length.
+int MaxMessageBytes(int64_t max_image_bytes);
+
+// Errors: RESOURCE_EXHAUSTED if the message cannot be a request within the limit. Nothing is parsed.
+absl::Status CheckMessageSize(const grpc::ByteBuffer& message, int64_t max_image_bytes);
+
+// The id of an EncodeImageRequest that is too large to be parsed; empty if there is none, or if the
+// bytes are no such message. Copies nothing but the id.
+std::string PeekId(const grpc::ByteBuffer& message);
 
 // Errors: INVALID_ARGUMENT if the bytes are no such message; RESOURCE_EXHAUSTED, with a retry hint, if there
 // is no memory for them now: a large image must not end the server.

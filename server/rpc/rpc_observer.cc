@@ -18,6 +18,16 @@ std::string_view Name(Method method) {
       return "ModelMetadata";
     case Method::kModelConfig:
       return "ModelConfig";
+    case Method::kRegisterRegion:
+      return "RegisterRegion";
+    case Method::kUnregisterRegion:
+      return "UnregisterRegion";
+    case Method::kSystemSharedMemoryStatus:
+      return "SystemSharedMemoryStatus";
+    case Method::kSystemSharedMemoryRegister:
+      return "SystemSharedMemoryRegister";
+    case Method::kSystemSharedMemoryUnregister:
+      return "SystemSharedMemoryUnregister";
   }
   return "unknown";
 }

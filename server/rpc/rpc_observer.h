@@ -9,7 +9,7 @@
 
 namespace deepencoder {
 
-// Those of deepencoder.v1.VisionEncoder, then those of KServe's protocol but its probes.
+// The calls that are counted: all but probes and those that are never served.
 enum class Method : uint8_t {
   kEncodeImage,
   kEncodeImages,
@@ -18,10 +18,24 @@ enum class Method : uint8_t {
   kServerMetadata,
   kModelMetadata,
   kModelConfig,
+  kRegisterRegion,
+  kUnregisterRegion,
+  kSystemSharedMemoryStatus,
+  kSystemSharedMemoryRegister,
+  kSystemSharedMemoryUnregister,
 };
-inline constexpr Method kMethods[] = {
-    Method::kEncodeImage,    Method::kEncodeImages,  Method::kGetModelInfo, Method::kModelInfer,
-    Method::kServerMetadata, Method::kModelMetadata, Method::kModelConfig};
+inline constexpr Method kMethods[] = {Method::kEncodeImage,
+                                      Method::kEncodeImages,
+                                      Method::kGetModelInfo,
+                                      Method::kModelInfer,
+                                      Method::kServerMetadata,
+                                      Method::kModelMetadata,
+                                      Method::kModelConfig,
+                                      Method::kRegisterRegion,
+                                      Method::kUnregisterRegion,
+                                      Method::kSystemSharedMemoryStatus,
+                                      Method::kSystemSharedMemoryRegister,
+                                      Method::kSystemSharedMemoryUnregister};
 std::string_view Name(Method method);
 
 inline constexpr int kStatusCodes = 17;        // OK = 0 to UNAUTHENTICATED = 16

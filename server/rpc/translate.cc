@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "encoder/model/config.h"
 #include "server/engine/retry_hint.h"
+#include "server/rpc/message_buffer.h"
 #include "server/rpc/status.h"
 
 namespace deepencoder {
@@ -107,8 +108,22 @@ SharedBytes Share(const std::shared_ptr<const v1::EncodeImageRequest>& request,
   return {request, std::as_bytes(std::span(bytes.data(), bytes.size()))};
 }
 
-absl::StatusOr<RawPixels> ToRawPixels(
-    const std::shared_ptr<const v1::EncodeImageRequest>& request) {
+// The bytes of a raw image, from wherever they lie.
+absl::StatusOr<SharedBytes> RgbOf(const std::shared_ptr<const v1::EncodeImageRequest>& request,
+                                  const RequestRules& rules, const FindRegion& find_region) {
+  const v1::RawImage& raw = request->raw();
+  if (!raw.has_rgb_range()) {
+    if (absl::Status status = CheckSize(raw.rgb().size(), rules); !status.ok()) return status;
+    return Share(request, raw.rgb());
+  }
+  if (!raw.rgb().empty()) {
+    return absl::InvalidArgumentError("the raw image has both rgb and rgb_range: expected one");
+  }
+  return ReadRange(raw.rgb_range(), rules.max_image_bytes, find_region);
+}
+
+absl::Status SetRaw(const std::shared_ptr<const v1::EncodeImageRequest>& request,
+                    const RequestRules& rules, const FindRegion& find_region, EncodeJob& job) {
   const v1::RawImage& raw = request->raw();
   if (raw.width() == 0 || raw.height() == 0 || raw.width() > INT32_MAX ||
       raw.height() > INT32_MAX) {
@@ -117,13 +132,17 @@ absl::StatusOr<RawPixels> ToRawPixels(
   }
   // Below 2^62, so that three times as much fits too.
   const uint64_t pixels = uint64_t{raw.width()} * raw.height();
-  if (pixels * 3 != raw.rgb().size()) {
+  const uint64_t bytes = raw.has_rgb_range() ? raw.rgb_range().size() : raw.rgb().size();
+  if (pixels * 3 != bytes) {
     return absl::InvalidArgumentError(
         absl::StrCat("raw image of ", raw.width(), " x ", raw.height(),
-                     " pixels: rgb must have width * height * 3 bytes, it has ", raw.rgb().size()));
+                     " pixels: rgb must have width * height * 3 bytes, it has ", bytes));
   }
-  return RawPixels{static_cast<int>(raw.width()), static_cast<int>(raw.height()),
-                   Share(request, raw.rgb())};
+  absl::StatusOr<SharedBytes> rgb = RgbOf(request, rules, find_region);
+  if (!rgb.ok()) return rgb.status();
+  job.image =
+      RawPixels{static_cast<int>(raw.width()), static_cast<int>(raw.height()), *std::move(rgb)};
+  return absl::OkStatus();
 }
 
 absl::Status SetFile(SharedBytes file, const RequestRules& rules, EncodeJob& job) {
@@ -134,22 +153,25 @@ absl::Status SetFile(SharedBytes file, const RequestRules& rules, EncodeJob& job
 }
 
 absl::Status SetImage(const std::shared_ptr<const v1::EncodeImageRequest>& request,
-                      const RequestRules& rules, EncodeJob& job) {
+                      const RequestRules& rules, const FindRegion& find_region, EncodeJob& job) {
   switch (request->image_case()) {
     case v1::EncodeImageRequest::kEncoded:
       return SetFile(Share(request, request->encoded()), rules, job);
-    case v1::EncodeImageRequest::kRaw: {
-      absl::StatusOr<RawPixels> raw = ToRawPixels(request);
-      if (!raw.ok()) return raw.status();
-      job.image = *std::move(raw);
-      return CheckSize(request->raw().rgb().size(), rules);
+    case v1::EncodeImageRequest::kRaw:
+      return SetRaw(request, rules, find_region, job);
+    case v1::EncodeImageRequest::kEncodedRange: {
+      absl::StatusOr<SharedBytes> file =
+          ReadRange(request->encoded_range(), rules.max_image_bytes, find_region);
+      if (!file.ok()) return file.status();
+      return SetFile(*std::move(file), rules, job);
     }
     case v1::EncodeImageRequest::IMAGE_NOT_SET:
       break;
   }
   return absl::InvalidArgumentError(
-      "the request has no image: set 'encoded' (a JPEG, PNG, WebP, TIFF, BMP or GIF file) or "
-      "'raw'");
+      "the request has no image: set 'encoded' (a JPEG, PNG, WebP, TIFF, BMP or GIF file), 'raw' "
+      "or "
+      "'encoded_range'");
 }
 
 absl::Status SetMaxTiles(const v1::EncodeImageRequest& request, const RequestRules& rules,
@@ -224,10 +246,12 @@ absl::StatusOr<EncodeJob> ToJobWithoutImage(const v1::EncodeImageRequest& reques
 }  // namespace
 
 absl::StatusOr<EncodeJob> ToJob(const std::shared_ptr<const v1::EncodeImageRequest>& request,
-                                const RequestRules& rules) {
+                                const RequestRules& rules, const FindRegion& find_region) {
   absl::StatusOr<EncodeJob> job = ToJobWithoutImage(*request, rules);
   if (!job.ok()) return job;
-  if (absl::Status status = SetImage(request, rules, *job); !status.ok()) return status;
+  if (absl::Status status = SetImage(request, rules, find_region, *job); !status.ok()) {
+    return status;
+  }
   return job;
 }
 
@@ -280,6 +304,8 @@ v1::ModelInfo DescribeModes(const RequestRules& rules, int64_t max_image_pixels)
   limits.set_max_image_pixels(max_image_pixels);
   limits.set_min_max_tiles(kMinMaxTiles);
   limits.set_max_max_tiles(kMaxMaxTiles);
+  limits.set_max_message_bytes(MaxMessageBytes(rules.max_image_bytes));
+  limits.set_max_shared_memory_bytes(rules.shared_memory_bytes);
   return info;
 }
 

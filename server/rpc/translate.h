@@ -12,6 +12,7 @@
 #include "encoder/image/decode.h"
 #include "encoder/model/geometry.h"
 #include "server/engine/engine.h"
+#include "server/rpc/call_regions.h"
 
 namespace deepencoder {
 
@@ -24,13 +25,16 @@ struct RequestRules {
   AlphaPolicy alpha = AlphaPolicy::kDrop;
   Gray16Policy gray16 = Gray16Policy::kHighByte;
   int64_t max_image_bytes = int64_t{32} << 20;
+  int64_t shared_memory_bytes = 0;  // of all clients' regions; 0: none is shared
 };
 
 // The job's image shares ownership of the request, whose bytes are not copied. Deadline, cancel flag and
 // request id are the caller's to set.
-// Errors: INVALID_ARGUMENT (no image, unknown or unserved option), RESOURCE_EXHAUSTED (too many bytes).
+// What lies in shared memory is copied from there.
+// Errors: INVALID_ARGUMENT (no image, unknown or unserved option), RESOURCE_EXHAUSTED (too many bytes),
+// ReadRange's.
 absl::StatusOr<EncodeJob> ToJob(const std::shared_ptr<const v1::EncodeImageRequest>& request,
-                                const RequestRules& rules);
+                                const RequestRules& rules, const FindRegion& find_region);
 // As above, with `file` as the image; of `options` all fields but the image count.
 absl::StatusOr<EncodeJob> ToJob(const v1::EncodeImageRequest& options, SharedBytes file,
                                 const RequestRules& rules);

@@ -1,5 +1,6 @@
 #include "server/rpc/vision_encoder_service.h"
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,22 +35,38 @@ class EncodeCall final : public grpc::ServerUnaryReactor {
 
   void Run(std::shared_ptr<const Serving> serving, const grpc::ByteBuffer& message) {
     serving_ = std::move(serving);
+    if (absl::Status status = CheckMessageSize(message, rpc_->rules.max_image_bytes);
+        !status.ok()) {
+      image_id_ = PeekId(message);
+      return Answer(status);
+    }
     absl::StatusOr<v1::EncodeImageRequest> parsed = ParseRequest(message);
     // What was received is parsed: gRPC need not keep it for as long as the image is encoded.
     context_->GetRpcAllocatorState()->FreeRequest();
     if (!parsed.ok()) return Answer(parsed.status());
     auto request = std::make_shared<const v1::EncodeImageRequest>(*std::move(parsed));
     image_id_ = request->id();
-    absl::StatusOr<EncodeJob> job =
-        MakeJob(request, rpc_->rules, request_id_, DeadlineOf(*context_), cancel_);
-    if (!job.ok()) return Answer(job.status());
-    job->client = client_;
-    job->timeline = timeline_ = trace_.NewTimeline();
+    absl::StatusOr<ImageCall> call = MakeCall(
+        request, rpc_->rules, RegionsOf(rpc_->regions, RegionTable::Scope::kHandle, *context_),
+        request_id_, DeadlineOf(*context_), cancel_);
+    if (!call.ok()) return Answer(call.status());
+    window_ = std::move(call->reply);
+    call->job.client = client_;
+    call->job.timeline = timeline_ = trace_.NewTimeline();
     serving_->engine->Encode(
-        *std::move(job), [this](const absl::StatusOr<EncodeResult>& result) { Answer(result); });
+        std::move(call->job),
+        [this](const absl::StatusOr<EncodeResult>& result) { Answer(result); });
   }
 
-  void Answer(const absl::StatusOr<EncodeResult>& result) {
+  void Answer(absl::StatusOr<EncodeResult> result) {
+    if (result.ok()) {
+      absl::StatusOr<grpc::ByteBuffer> reply = WriteReply(image_id_, *result, window_);
+      if (reply.ok()) {
+        *response_ = *std::move(reply);
+      } else {
+        result = reply.status();
+      }
+    }
     const absl::Duration elapsed = SteadyNow() - arrived_;
     rpc_->observer->OnAnswered(Method::kEncodeImage, absl::ToDoubleSeconds(elapsed));
     LogAnswer(*rpc_->logger, Method::kEncodeImage, request_id_, trace_.trace_id(), image_id_,
@@ -58,10 +75,7 @@ class EncodeCall final : public grpc::ServerUnaryReactor {
     context_->AddTrailingMetadata(
         kServerTimingKey, FormatServerTiming(result.ok() ? &result->seconds : nullptr, elapsed));
     code_ = static_cast<grpc::StatusCode>(result.status().code());
-    if (result.ok()) {
-      *response_ = SerializeResponse(ToResponse(image_id_, *result), *result);
-      WatchReply(rpc_->replies, this, response_->Length(), context_);
-    }
+    if (result.ok()) WatchReply(rpc_->replies, this, response_->Length(), context_);
     Finish(ToGrpcStatus(result.status()));
   }
 
@@ -85,6 +99,7 @@ class EncodeCall final : public grpc::ServerUnaryReactor {
   const absl::Time arrived_ = SteadyNow();
   const std::shared_ptr<CancelFlag> cancel_ = std::make_shared<CancelFlag>();
   std::string image_id_;
+  std::optional<RegionWindow> window_;
   grpc::StatusCode code_ = grpc::StatusCode::OK;  // written before Finish, read after it
 };
 

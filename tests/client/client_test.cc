@@ -327,6 +327,33 @@ TEST_F(EncodeManyTest, ImageOverTheServersLimitFailsAloneAndUnsent) {
   EXPECT_EQ(server_.engine->seen(), 2);
 }
 
+// The server's limit is not known when the stream begins, and gRPC ends the stream for the image.
+TEST(EncodeManyLimitTest, ImageThatEndsTheStreamFailsAlone) {
+  RpcServer server;
+  server.engine->Play([](const EncodeJob& job) { return FilledResult(job); });
+  auto client = *Client::Create(server.address(), Impatient(100));
+  int next = 0;
+  std::vector<absl::Status> results(5, absl::UnknownError("never answered"));
+  const absl::Status status = client->EncodeMany(
+      [&]() -> std::optional<Image> {
+        if (next == 0) {
+          Serving serving{server.engine, DescribeModes(server.rules(), 1000)};
+          server.service.SetServing(std::make_shared<const Serving>(std::move(serving)));
+        }
+        if (next == 5) return std::nullopt;
+        return SmallImage(std::string(next++ == 2 ? 9 << 20 : 1000, 'x'));
+      },
+      Tiny(), 4,
+      [&](const ManyResult& result) { results[result.index] = result.embeddings.status(); });
+  EXPECT_TRUE(status.ok()) << status;
+  for (int i = 0; i < 5; ++i) {
+    if (i == 2) continue;
+    EXPECT_TRUE(results[i].ok()) << i << ": " << results[i];
+  }
+  EXPECT_EQ(results[2].code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(results[2].message()), HasSubstr("the server's limit is 1048576"));
+}
+
 TEST_F(EncodeManyTest, TimesOutWithoutAnyReply) {
   EncodeOptions options = Tiny();
   options.timeout = absl::Milliseconds(50);

@@ -11,7 +11,8 @@ namespace deepencoder::fuzz {
 void TryInput(const uint8_t* data, size_t size) {
   const auto message = std::make_shared<inference::ModelInferRequest>();
   if (!message->ParseFromArray(data, static_cast<int>(size))) return;
-  const absl::StatusOr<kserve::InferRequest> request = kserve::ReadInferRequest(message);
+  const absl::StatusOr<kserve::InferRequest> request =
+      kserve::ReadInferRequest(message, NoRegions, SomeRules().max_image_bytes);
   if (!request.ok()) return RequireRefusal(request.status());
   Require(!request->files.empty() && !request->outputs.empty(), "there is work and an answer");
   for (const SharedBytes& file : request->files) {

@@ -36,7 +36,7 @@ void TryInput(const uint8_t* data, size_t size) {
   if (!parsed.ok()) return RequireRefusal(parsed.status());
   const auto request = std::make_shared<const v1::EncodeImageRequest>(*std::move(parsed));
   const RequestRules rules = SomeRules();
-  const absl::StatusOr<EncodeJob> job = ToJob(request, rules);
+  const absl::StatusOr<EncodeJob> job = ToJob(request, rules, NoRegions);
   if (job.ok()) {
     RequireJob(*job, rules);
     return;

@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 import time
 import unittest
+import urllib.request
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -34,7 +35,8 @@ def shared() -> RealServer:
 class RealServer:
     """Listens on a free port and a unix socket; encodes in fp32 on one CPU thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, *flags: str) -> None:
+        """flags: behind the usual ones."""
         self._folder = tempfile.TemporaryDirectory()
         folder = Path(self._folder.name)
         self.cli = PROGRAMS / "deepencoder"
@@ -50,7 +52,7 @@ class RealServer:
                 [PROGRAMS / "deepencoder-server", f"--model={folder / 'checkpoint'}",
                  "--device=cpu", "--compute-dtype=fp32", "--threads=1", "--modes=tiny,base,gundam",
                  "--batch-buckets=1", "--no-warm-up", "--metrics-listen=", "--cache-bytes=64MiB",
-                 f"--listen=127.0.0.1:0,{self.socket}", f"--ready-file={ready}"],
+                 f"--listen=127.0.0.1:0,{self.socket}", f"--ready-file={ready}", *flags],
                 stdout=log, stderr=log,
             )  # fmt: skip
         deadline = time.monotonic() + START_SECONDS
@@ -59,11 +61,25 @@ class RealServer:
                 self.stop()
                 raise RuntimeError(f"the server did not start:\n{self.log.read_text()}")
             time.sleep(0.05)
+        lines = ready.read_text().splitlines()
         self.address = next(
-            line.removeprefix("grpc=")
-            for line in ready.read_text().splitlines()
-            if line.startswith("grpc=127.")
+            line.removeprefix("grpc=") for line in lines if line.startswith("grpc=127.")
         )
+        self._metrics = next(
+            (line.removeprefix("metrics=") for line in lines if line.startswith("metrics=")), None
+        )
+
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
+
+    def metrics(self) -> dict[str, float]:
+        """Samples of a scrape, by name{labels}; needs --metrics-listen among the flags."""
+        with urllib.request.urlopen(f"http://{self._metrics}/metrics") as reply:
+            lines = reply.read().decode().splitlines()
+        samples = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+        return {name: float(value) for name, value in samples}
 
     def stop(self) -> None:
         """Ends the process and its files."""

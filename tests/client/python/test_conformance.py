@@ -138,14 +138,19 @@ class RealServerTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(caught.exception.request_id, "python-7")
         with self.assertRaises(InvalidRequestError):  # a mode that is not served
             self.client.encode(DATA / "images" / "small_page.png", mode="large")
-        with self.assertRaises(LimitError):
+        with self.assertRaises(LimitError) as caught:
             self.client.encode(bytes(40 << 20))
+        self.assertIn("--max-image-bytes", caught.exception.details)
 
     def test_many(self):
         widths = {"exif_1.jpg": 96, "small_page.png": 500, "exif_6.jpg": 64}
         paths = [DATA / "images" / name for name in [*widths, "exif_1.jpg"]]
-        results = list(self.client.encode_many([*paths, b"no image"], mode="tiny", concurrency=3))
-        self.assertEqual([r.ok for r in results], [True] * 4 + [False])
+        bad = [b"no image", bytes(40 << 20), bytes(150 << 20)]  # the last: not even read
+        results = list(self.client.encode_many([*bad, *paths], mode="tiny", concurrency=3))
+        self.assertEqual([r.ok for r in results], [False] * 3 + [True] * 4)
+        for result in results[1:3]:
+            self.assertIsInstance(result.error, LimitError)
+        del results[:3]
         np.testing.assert_array_equal(results[0].unwrap().stored, results[3].unwrap().stored)
         got = [r.unwrap().geometry.image_width for r in results[:3]]
         self.assertEqual(got, list(widths.values()))

@@ -19,7 +19,8 @@ from pathlib import Path
 import numpy as np
 import tritonclient.grpc as triton
 import tritonclient.grpc.aio as triton_aio
-from tritonclient.utils import InferenceServerException
+import tritonclient.utils.shared_memory as shm
+from tritonclient.utils import InferenceServerException, serialize_byte_tensor
 
 ROOT = Path(__file__).resolve().parents[3]
 IMAGES = ROOT / "tests" / "data" / "images"
@@ -44,7 +45,7 @@ class Server:
             self._process = subprocess.Popen(
                 [PROGRAMS / "deepencoder-server", f"--model={folder / 'checkpoint'}", "--device=cpu",
                  "--compute-dtype=fp32", "--threads=1", "--modes=tiny,gundam", "--batch-buckets=1", "--no-warm-up",
-                 "--metrics-listen=", "--listen=127.0.0.1:0", f"--ready-file={ready}"],
+                 "--metrics-listen=", "--shared-memory", "--listen=127.0.0.1:0", f"--ready-file={ready}"],
                 stdout=output, stderr=output,
             )  # fmt: skip
         deadline = time.monotonic() + START_SECONDS
@@ -190,15 +191,63 @@ class ClientsTest(unittest.TestCase):
             ("DEADLINE_EXCEEDED", "", lambda: infer(MODEL, [image], timeout=1)),
             ("UNIMPLEMENTED", "", self.client.get_inference_statistics),
             ("UNIMPLEMENTED", "", self.client.get_model_repository_index),
-            ("UNIMPLEMENTED", "", self.client.get_system_shared_memory_status),
+            ("UNIMPLEMENTED", "CUDA shared memory is not served", self.client.get_cuda_shared_memory_status),
+            ("NOT_FOUND", "no shared memory region", lambda: self.client.get_system_shared_memory_status("none")),
+            ("INVALID_ARGUMENT", "--shared-memory-prefix",
+             lambda: self.client.register_system_shared_memory("other", "/psm_other", 10)),
+            ("INVALID_ARGUMENT", "expected 1 to 128 letters",
+             lambda: self.client.register_system_shared_memory("path", "/../etc/passwd", 10)),
+            ("NOT_FOUND", "No such file",
+             lambda: self.client.register_system_shared_memory("none", "/deepencoder-none", 10)),
         ):  # fmt: skip
             with self.subTest(text or status):
                 self.assert_refused(status, text, call)
 
-    def test_shared_memory_is_refused(self) -> None:
-        image = triton.InferInput("image", [1], "BYTES")
-        image.set_shared_memory("region", 4096)
-        self.assert_refused("UNIMPLEMENTED", "shared memory is not served", self.infer, image)
+    def region(self, name: str, size: int) -> shm.SharedMemoryRegion:
+        """A registered region, as tritonclient's examples make it."""
+        key = f"/deepencoder-test-{os.getpid()}-{name}"
+        region = shm.create_shared_memory_region(name, key, size)
+        self.addCleanup(shm.destroy_shared_memory_region, region)
+        self.client.register_system_shared_memory(name, key, size)
+        self.addCleanup(self.client.unregister_system_shared_memory, name)
+        return region
+
+    def test_system_shared_memory(self) -> None:
+        self.assertIn("system_shared_memory", self.client.get_server_metadata().extensions)
+        files = serialize_byte_tensor(np.array([[(IMAGES / PAGE).read_bytes()]] * 2, dtype=np.object_))
+        size, rows_at = len(files.item()), 1 << 20
+        memory = self.region("tensors", 4 << 20)
+        status = self.client.get_system_shared_memory_status("tensors")
+        self.assertEqual(status.regions["tensors"].byte_size, 4 << 20)
+        shm.set_shared_memory_region(memory, [files])
+        image = triton.InferInput("image", [2, 1], "BYTES")
+        image.set_shared_memory("tensors", size)
+        output = triton.InferRequestedOutput("embeddings")
+        output.set_shared_memory("tensors", 3 << 20, offset=rows_at)
+        wanted = [output, triton.InferRequestedOutput("geometry")]
+        for dtype, element in (("bf16", np.uint16), ("fp16", np.float16), ("fp32", np.float32)):
+            parameters = {"mode": "tiny", "dtype": dtype.upper()}
+            result = self.client.infer(MODEL, [image], outputs=wanted, parameters=parameters)
+            tensor = result.get_output("embeddings")
+            self.assertEqual(list(tensor.shape), [2, 73, 1280])
+            rows = shm.get_contents_as_numpy(memory, element, tensor.shape, offset=rows_at)
+            inline = self.infer(image_input(PAGE, PAGE, batch=True), mode="tiny", dtype=dtype.upper())
+            np.testing.assert_array_equal(rows, inline.as_numpy("embeddings").view(element))
+            np.testing.assert_array_equal(result.as_numpy("geometry"), inline.as_numpy("geometry"))
+            self.assertEqual(tensor.parameters["shared_memory_byte_size"].int64_param, rows.nbytes)
+
+        output.set_shared_memory("tensors", 1000, offset=rows_at)
+        self.assert_refused(
+            "INVALID_ARGUMENT", "shared_memory_byte_size of it is 1000",
+            self.client.infer, MODEL, [image], outputs=wanted, parameters={"mode": "tiny"},
+        )  # fmt: skip
+        self.assert_refused(
+            "ALREADY_EXISTS", "tensors", self.client.register_system_shared_memory,
+            "tensors", memory._shm_key, 10,
+        )  # fmt: skip
+        self.client.unregister_system_shared_memory()
+        self.assertEqual(len(self.client.get_system_shared_memory_status().regions), 0)
+        self.assert_refused("NOT_FOUND", "no shared memory region tensors", self.infer, image, mode="tiny")
 
     def test_streaming_says_what_to_do(self) -> None:
         answers: list[Exception | None] = []

@@ -3,11 +3,27 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <string>
 
+#include "absl/status/statusor.h"
 #include "inference/grpc_service.pb.h"
+#include "server/shared_memory/region.h"
 
 namespace deepencoder::kserve {
+
+// What a server that shares no memory finds.
+inline absl::StatusOr<std::shared_ptr<const Region>> NoRegions(const std::string& /*name*/) {
+  return absl::UnimplementedError("shared memory is off");
+}
+
+// The parameters of a tensor that lies in a region.
+inline void SetRegion(google::protobuf::Map<std::string, inference::InferParameter>& parameters,
+                      const std::string& region, int64_t size, int64_t offset = 0) {
+  parameters["shared_memory_region"].set_string_param(region);
+  parameters["shared_memory_byte_size"].set_int64_param(size);
+  if (offset != 0) parameters["shared_memory_offset"].set_int64_param(offset);
+}
 
 // An element of a raw BYTES tensor: its length in 4 bytes, then its bytes.
 inline std::string RawElement(const std::string& bytes) {

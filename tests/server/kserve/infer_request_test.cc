@@ -17,7 +17,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 absl::StatusOr<InferRequest> Read(const ModelInferRequest& request) {
-  return ReadInferRequest(std::make_shared<const ModelInferRequest>(request));
+  return ReadInferRequest(std::make_shared<const ModelInferRequest>(request), NoRegions, 1 << 20);
 }
 
 std::vector<std::string> FilesOf(const InferRequest& request) {
@@ -49,7 +49,7 @@ TEST(InferRequestTest, RawAndTypedContentsGiveTheSameFiles) {
 TEST(InferRequestTest, FilesKeepTheMessageAlive) {
   auto message = std::make_shared<const ModelInferRequest>(RawRequest({1}, {"file"}));
   const std::weak_ptr<const ModelInferRequest> alive = message;
-  auto request = ReadInferRequest(message);
+  auto request = ReadInferRequest(message, NoRegions, 1 << 20);
   ASSERT_TRUE(request.ok()) << request.status();
   EXPECT_EQ(static_cast<const void*>(request->files[0].bytes.data()),
             message->raw_input_contents(0).data() + 4);
@@ -146,8 +146,8 @@ TEST(InferRequestTest, RefusesTensorsThatTheModelDoesNotHave) {
           m.add_outputs()->set_name("geometry");
         },
         "geometry is requested twice"},
-       {[](auto& m) { (*m.mutable_inputs(0)->mutable_parameters())["shared_memory_region"]; },
-        "shared memory is not served", absl::StatusCode::kUnimplemented},
+       {[](auto& m) { SetRegion(*m.mutable_inputs(0)->mutable_parameters(), "region", 10); },
+        "shared memory is off", absl::StatusCode::kUnimplemented},
        {[](auto& m) {
           m.add_outputs()->set_name("embeddings");
           (*m.mutable_outputs(0)->mutable_parameters())["classification"].set_int64_param(3);

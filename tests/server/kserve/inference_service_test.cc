@@ -302,8 +302,8 @@ TEST_F(InferenceServiceTest, RefusesWithACodeAndAReason) {
       {[](auto& r) { r.set_id(std::string(257, 'x')); }, grpc::INVALID_ARGUMENT, "limit is 256"},
       {[](auto& r) { r.set_raw_input_contents(0, RawElement(std::string((1 << 20) + 1, 'x'))); },
        grpc::RESOURCE_EXHAUSTED, "the limit is 1048576"},
-      {[](auto& r) { (*r.mutable_inputs(0)->mutable_parameters())["shared_memory_region"]; },
-       grpc::UNIMPLEMENTED, "shared memory"},
+      {[](auto& r) { SetRegion(*r.mutable_inputs(0)->mutable_parameters(), "region", 10); },
+       grpc::UNIMPLEMENTED, "--shared-memory"},
   };
   for (const Case& bad : cases) {
     ModelInferRequest request = RawRequest({1}, {"file"});

@@ -12,9 +12,12 @@
 #include "server/metrics/exposition.h"
 #include "server/metrics/metric_table.h"
 #include "server/metrics/process_metrics.h"
+#include "server/metrics/shared_memory_metrics.h"
 #include "server/metrics/trace_metrics.h"
+#include "server/shared_memory/region_table.h"
 #include "tests/integration/http_get.h"
 #include "tests/server/metrics/samples.h"
+#include "tests/server/shared_memory/client_object.h"
 
 namespace deepencoder {
 namespace {
@@ -96,8 +99,9 @@ TEST(MetricsTest, ExposesWhatTheTableSays) {
   const auto exporter = OtlpExporter::Start({.endpoint = "127.0.0.1:1"}, &quiet);
   ASSERT_TRUE(exporter.ok()) << exporter.status();
   EXPECT_TRUE(TraceMetrics(nullptr).Collect().empty());
-  for (auto& families : {metrics.collectable()->Collect(), ProcessMetrics().Collect(),
-                         memory.Collect(), TraceMetrics(exporter->get()).Collect()}) {
+  for (auto& families :
+       {metrics.collectable()->Collect(), ProcessMetrics().Collect(), memory.Collect(),
+        TraceMetrics(exporter->get()).Collect(), SharedMemoryMetrics(nullptr).Collect()}) {
     for (const auto& family : families) exposed[family.name] = family;
   }
   for (const MetricSpec& spec : MetricTable()) {
@@ -116,6 +120,31 @@ TEST(MetricsTest, ExposesWhatTheTableSays) {
   EXPECT_TRUE(exposed.empty()) << exposed.begin()->first;
   memory.SetBackends({std::weak_ptr<const Backend>()});
   EXPECT_TRUE(Samples(memory).empty());
+}
+
+TEST(MetricsTest, SharedMemoryIsCounted) {
+  const SteadyClock clock;
+  RegionTable table({.regions = 2, .bytes = 1000, .prefix = ClientObject::kPrefix}, &clock);
+  const SharedMemoryMetrics metrics(&table);
+  const std::string copied = "deepencoder_shared_memory_copied_bytes_total{direction=";
+  {
+    ClientObject object(100);
+    const auto handle = table.RegisterHandle(object.key(), 100);
+    ASSERT_TRUE(handle.ok()) << handle.status();
+    const auto region = *table.Find(RegionTable::Scope::kHandle, *handle);
+    ASSERT_TRUE(region->Read(0, 30).ok());
+    ASSERT_TRUE(region->Write(50, std::as_bytes(std::span("rows", 4))).ok());
+    auto samples = Samples(metrics);
+    EXPECT_EQ(samples["deepencoder_shared_memory_regions"], "1");
+    EXPECT_EQ(samples["deepencoder_shared_memory_bytes"], "100");
+    EXPECT_EQ(samples[copied + "\"read\"}"], "30");
+    EXPECT_EQ(samples[copied + "\"write\"}"], "4");
+    object.Close();
+  }
+  table.Sweep();
+  auto samples = Samples(metrics);
+  EXPECT_EQ(samples["deepencoder_shared_memory_regions"], "0");
+  EXPECT_EQ(samples["deepencoder_shared_memory_ended_total{reason=\"client_ended\"}"], "1");
 }
 
 TEST(MetricsTest, CountsWhatItHears) {

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "server/engine/retry_hint.h"
+#include "server/rpc/message_buffer.h"
 #include "tests/server/rpc/rpc_fixture.h"
 
 namespace deepencoder {
@@ -157,15 +158,68 @@ TEST_F(EncodeStreamTest, AStreamWithoutImagesEndsWell) {
   EXPECT_TRUE(stream_->Finish().ok());
 }
 
-TEST_F(EncodeStreamTest, MessageFarOverTheLimitEndsTheStreamNotTheServer) {
+// The limit of an image is 1 MiB here; gRPC's, of a message, 8 MiB.
+TEST_F(EncodeStreamTest, MessageOverTheLimitFailsAlone) {
+  server_.engine->Play([](const EncodeJob& job) { return FilledResult(job); });
+  ASSERT_TRUE(stream_->Write(SmallRequest("before")));
+  for (const int mib : {2, 3, 5, 7}) {
+    v1::EncodeImageRequest request = SmallRequest("encoded " + std::to_string(mib));
+    request.set_encoded(std::string(mib << 20, 'x'));
+    ASSERT_TRUE(stream_->Write(request));
+    request.set_id("raw " + std::to_string(mib));
+    request.mutable_raw()->set_rgb(std::string(mib << 20, 'x'));
+    ASSERT_TRUE(stream_->Write(request));
+  }
+  ASSERT_TRUE(stream_->Write(SmallRequest("after")));
+  stream_->WritesDone();
+  std::map<std::string, v1::EncodeImageResponse> replies;
+  while (stream_->Read(&response_)) replies[response_.id()] = response_;
+  EXPECT_TRUE(stream_->Finish().ok());
+  ASSERT_EQ(replies.size(), 10);
+  for (const auto& [id, reply] : replies) {
+    const bool good = id == "before" || id == "after";
+    EXPECT_EQ(reply.has_error(), !good) << id;
+    if (good) continue;
+    EXPECT_EQ(reply.error().code(), grpc::RESOURCE_EXHAUSTED) << id;
+    EXPECT_EQ(reply.error().retry_after(), 0) << id;
+    EXPECT_THAT(reply.error().message(), HasSubstr("the limit of an image is 1048576")) << id;
+  }
+  EXPECT_EQ(server_.engine->seen(), 2);
+}
+
+TEST_F(EncodeStreamTest, MessageThatGrpcDoesNotReadEndsTheStreamNotTheServer) {
   v1::EncodeImageRequest request = SmallRequest("huge");
-  request.set_encoded(std::string(3 << 20, 'x'));
+  request.set_encoded(std::string(9 << 20, 'x'));
   stream_->Write(request);
   EXPECT_FALSE(stream_->Read(&response_));
   EXPECT_EQ(stream_->Finish().error_code(), grpc::RESOURCE_EXHAUSTED);
   server_.engine->Play([](const EncodeJob& job) { return FilledResult(job); });
   grpc::ClientContext context;
   EXPECT_TRUE(server_.stub->EncodeImage(&context, SmallRequest(), &response_).ok());
+}
+
+// PeekId reads what nobody has parsed.
+TEST(PeekIdTest, FindsTheIdWhereverItStandsAndNothingElse) {
+  const auto peek = [](const std::string& bytes) {
+    // One byte a slice: every field lies across slices.
+    std::vector<grpc::Slice> slices;
+    for (const char byte : bytes) slices.emplace_back(&byte, 1);
+    return PeekId(grpc::ByteBuffer(slices.data(), slices.size()));
+  };
+  v1::EncodeImageRequest request = SmallRequest("a page");
+  const std::string good = request.SerializeAsString();
+  EXPECT_EQ(peek(good), "a page");
+  request.clear_id();
+  const std::string rest = request.SerializeAsString();
+  EXPECT_EQ(peek(rest + good), "a page");  // behind the image
+  EXPECT_EQ(peek(rest), "");
+  EXPECT_EQ(peek(""), "");
+  for (size_t end = 0; end < 8; ++end) EXPECT_EQ(peek(good.substr(0, end)), "") << end;
+  EXPECT_EQ(peek(std::string("\x0a\x02\xff\xfe", 4)), "");      // no UTF-8
+  EXPECT_EQ(peek("\x0a\xff\xff\xff\xff\x0f"), "");              // 4 GiB of id
+  EXPECT_EQ(peek(std::string(300, '\x0b')), "");                // groups in groups
+  EXPECT_EQ(peek("\x0a\x81\x02" + std::string(257, 'x')), "");  // longer than an id may be
+  EXPECT_EQ(peek("\x07\x0a\x01x"), "");                         // no wire type
 }
 
 // Answers from many threads while the client reads slowly: every image exactly once.

@@ -11,11 +11,14 @@
 #include <vector>
 
 #include "deepencoder/v1/vision_encoder.grpc.pb.h"
+#include "server/engine/clock.h"
 #include "server/log.h"
 #include "server/metrics/metrics.h"
 #include "server/rpc/grpc_server.h"
 #include "server/rpc/health_service.h"
+#include "server/rpc/shared_memory_service.h"
 #include "server/rpc/vision_encoder_service.h"
+#include "server/shared_memory/region_table.h"
 #include "tests/server/rpc/puppet_engine.h"
 
 namespace deepencoder {
@@ -38,10 +41,12 @@ inline RpcContext TestContext(Metrics* metrics, const Logger* logger, int stream
 class RpcServer {
  public:
   explicit RpcServer(int stream_window = 4, const std::string& listen = "127.0.0.1:0",
-                     const Tracer* tracer = nullptr)
-      : service(TestContext(&metrics, &logger, stream_window, tracer)), health({"a.Service"}) {
-    auto started =
-        GrpcServer::Start({.listen = {listen}, .max_image_bytes = 1 << 20}, {&service, &health});
+                     const Tracer* tracer = nullptr, bool share_memory = false)
+      : service(Context(stream_window, share_memory, tracer)),
+        shared_memory(Context(stream_window, share_memory, tracer)),
+        health({"a.Service"}) {
+    auto started = GrpcServer::Start({.listen = {listen}, .max_image_bytes = 1 << 20},
+                                     {&service, &shared_memory, &health});
     EXPECT_TRUE(started.ok()) << started.status();
     server = *std::move(started);
     grpc::ChannelArguments arguments;
@@ -56,7 +61,17 @@ class RpcServer {
     server->Shutdown(absl::InfinitePast());
   }
 
+  RequestRules rules() { return TestContext(&metrics, &logger, 1).rules; }
+
   const std::string& address() const { return server->addresses().front(); }
+
+  RpcContext Context(int stream_window, bool share_memory, const Tracer* tracer = nullptr) {
+    RpcContext context = TestContext(&metrics, &logger, stream_window, tracer);
+    if (!share_memory) return context;
+    context.regions = &regions;
+    context.rules.shared_memory_bytes = regions.limits().bytes;
+    return context;
+  }
 
   void Serve() {
     Serving serving{engine, {}};
@@ -94,7 +109,11 @@ class RpcServer {
                 }};
   Metrics metrics;
   std::shared_ptr<PuppetEngine> engine = std::make_shared<PuppetEngine>();
+  const SteadyClock clock;
+  RegionTable regions{
+      {.regions = 8, .bytes = 64 << 20, .idle = absl::Hours(1), .prefix = "deepencoder"}, &clock};
   VisionEncoderService service;
+  SharedMemoryService shared_memory;
   HealthService health;
   std::unique_ptr<GrpcServer> server;
   std::shared_ptr<grpc::Channel> channel;

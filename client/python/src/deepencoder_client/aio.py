@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
+import contextlib
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,8 @@ from . import protocol
 from .channel import Address, Tls, Token
 from .client import DEFAULT_CONCURRENCY
 from .embeddings import Embeddings
-from .errors import DeepEncoderError, from_grpc
+from .encode_call import EncodeCall
+from .errors import DeepEncoderError, RpcError, from_grpc
 from .images import Image, Payload
 from .many import WAITING_RESULTS
 from .options import DEFAULT_TIMEOUT, EncodeOptions, check_options
@@ -23,10 +25,11 @@ from .progress import progress_bar
 from .results import Result
 from .retry import Attempts, RetryPolicy
 from .server_info import Health, ModelInfo
-from .wire import build_request, parse_reply
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
+
+    from .shared_memory import Share
 
 
 class AsyncClient:
@@ -50,7 +53,10 @@ class AsyncClient:
         self._channel = self._address.open(grpc.aio, channel_options)
         self._encode = self._channel.unary_unary(protocol.ENCODE_IMAGE)
         self._info = self._channel.unary_unary(protocol.GET_MODEL_INFO)
+        self._register = self._channel.unary_unary(protocol.REGISTER_REGION)
+        self._forget = self._channel.unary_unary(protocol.UNREGISTER_REGION)
         self._health = self._channel.unary_unary(protocol.HEALTH_CHECK)
+        self._share: Share | None = None
 
     async def encode(self, image: Image, **options: Unpack[EncodeOptions]) -> Embeddings:
         """Encodes one image. Options: see EncodeOptions. Raises what Client.encode raises."""
@@ -133,8 +139,25 @@ class AsyncClient:
             raise from_grpc(failure) from None
         return Health(protocol.HealthCheckResponse.FromString(reply).status)
 
+    async def share_memory(self, size: int, *, timeout: float | None = 10.0) -> None:
+        """As Client.share_memory."""
+        from .shared_memory import Pool, Share  # needs POSIX
+
+        info = await self.info(timeout=timeout)
+        pool = await asyncio.to_thread(Pool, size)
+        try:
+            request = protocol.RegisterRegionRequest(key=f"/{pool.name}", size=size)
+            reply = await self._call(self._register, request.SerializeToString(), timeout)
+        finally:
+            pool.unlink()  # the server has it open, or will not have it
+        handle = protocol.RegisterRegionResponse.FromString(reply).handle
+        before, self._share = self._share, Share(pool, handle, info)
+        await self._unregister(before)
+
     async def close(self) -> None:
-        """Ends the connection; calls under way are cancelled."""
+        """Ends the connection; calls under way are cancelled. Rows stay valid."""
+        share, self._share = self._share, None
+        await self._unregister(share)
         await self._channel.close()
 
     async def __aenter__(self) -> Self:
@@ -149,10 +172,52 @@ class AsyncClient:
         await self.close()
 
     async def _encode_one(self, image: Image, options: EncodeOptions) -> Embeddings:
-        request = build_request(await _load(image), options)
         timeout = options.get("timeout", DEFAULT_TIMEOUT)
-        reply = await self._call(self._encode, request, timeout, options)
-        return parse_reply(reply)
+        payload, share = await _load(image), self._share
+        call = EncodeCall(payload, options, share)
+        try:
+            if call.found_no_room and share is not None and share.pool.worn:
+                await self._renew(share)
+            try:
+                reply = await self._call(
+                    self._encode, call.request, timeout, options, call.failed
+                )
+            except RpcError as error:
+                if not call.want_whole(error):
+                    raise
+                await self._refused(share, error)
+                reply = await self._call(self._encode, call.request, timeout, options)
+            return call.embeddings(reply)
+        except DeepEncoderError:
+            raise
+        except BaseException:  # a task that was cancelled: the call may still be under way
+            call.abandoned()
+            raise
+        finally:
+            call.release()
+
+    async def _refused(self, share: Share | None, error: RpcError) -> None:
+        """The server could not use the memory. If it forgot the region, it is given another."""
+        if error.code is grpc.StatusCode.NOT_FOUND and share is not None:
+            await self._renew(share)
+        elif self._share is share:
+            self._share = None
+
+    async def _renew(self, share: Share) -> None:
+        if self._share is not share:
+            return  # another task did
+        self._share = None
+        # Without memory calls work too.
+        with contextlib.suppress(DeepEncoderError, OSError):
+            await self.share_memory(share.pool.size)
+
+    async def _unregister(self, share: Share | None) -> None:
+        """Otherwise the server would see it when the last rows go."""
+        if share is None:
+            return
+        request = protocol.UnregisterRegionRequest(handle=share.handle).SerializeToString()
+        with contextlib.suppress(grpc.aio.AioRpcError, grpc.aio.UsageError):
+            await self._forget(request, timeout=1.0, metadata=self._address.metadata())
 
     async def _call(
         self,
@@ -160,6 +225,7 @@ class AsyncClient:
         request: bytes,
         timeout: float | None,
         options: EncodeOptions | None = None,
+        on_failure: Callable[[RpcError], None] | None = None,
     ) -> bytes:
         """The reply, after retries."""
         attempts = Attempts(self._retry, timeout)
@@ -173,6 +239,8 @@ class AsyncClient:
                 return reply
             except grpc.aio.AioRpcError as failure:
                 error = from_grpc(failure)
+            if on_failure is not None:
+                on_failure(error)
             delay = attempts.delay_after(error)
             if delay is None:
                 raise error

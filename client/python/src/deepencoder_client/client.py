@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -12,18 +13,20 @@ import grpc
 from . import images, protocol
 from .channel import Address, Tls, Token
 from .embeddings import Embeddings
-from .errors import from_grpc
-from .images import Image
+from .encode_call import EncodeCall
+from .errors import DeepEncoderError, RpcError, from_grpc
+from .images import Image, Payload
 from .many import ManyCalls
 from .options import DEFAULT_TIMEOUT, EncodeOptions, check_options
 from .progress import progress_bar
 from .results import Result
 from .retry import Attempts, RetryPolicy
 from .server_info import Health, ModelInfo
-from .wire import build_request, parse_reply
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
+
+    from .shared_memory import Share
 
 DEFAULT_CONCURRENCY = 8
 
@@ -54,7 +57,10 @@ class Client:
         # Requests and replies are bytes here: see wire.py.
         self._encode = self._channel.unary_unary(protocol.ENCODE_IMAGE)
         self._info = self._channel.unary_unary(protocol.GET_MODEL_INFO)
+        self._register = self._channel.unary_unary(protocol.REGISTER_REGION)
+        self._forget = self._channel.unary_unary(protocol.UNREGISTER_REGION)
         self._health = self._channel.unary_unary(protocol.HEALTH_CHECK)
+        self._share: Share | None = None
 
     def encode(self, image: Image, **options: Unpack[EncodeOptions]) -> Embeddings:
         """Encodes one image. Options: see EncodeOptions.
@@ -62,9 +68,24 @@ class Client:
         Raises InputError, OSError (a file cannot be read), RpcError, ReplyError.
         """
         check_options(options)
-        request = build_request(images.load(image), options)
         timeout = options.get("timeout", DEFAULT_TIMEOUT)
-        return parse_reply(self._call(self._encode, request, timeout, options))
+        call = self._start(images.load(image), options)
+        try:
+            try:
+                reply = self._call(self._encode, call.request, timeout, options, call.failed)
+            except RpcError as error:
+                if not call.want_whole(error):
+                    raise
+                self._refused(call.share, error)
+                reply = self._call(self._encode, call.request, timeout, options)
+            return call.embeddings(reply)
+        except DeepEncoderError:
+            raise
+        except BaseException:  # the call may still be under way
+            call.abandoned()
+            raise
+        finally:
+            call.release()
 
     def encode_many(
         self,
@@ -84,6 +105,8 @@ class Client:
             raise ValueError(f"concurrency: {concurrency} is not 1 or more")
         calls = ManyCalls(
             self._encode,
+            self._start,
+            self._refused,
             lambda: self._address.metadata(options),
             self._retry,
             images,
@@ -109,8 +132,36 @@ class Client:
             raise from_grpc(failure) from None
         return Health(protocol.HealthCheckResponse.FromString(reply).status)
 
+    def share_memory(self, size: int, *, timeout: float | None = 10.0) -> None:
+        """From now on images and rows go through `size` bytes of memory shared with the server.
+
+        The server must be on this host, reached by a unix socket or the loopback interface, run as
+        the same user and with --shared-memory. The rows of results then lie in that memory, without
+        a copy: a block is free again when nothing refers to its rows any more. A call for which
+        there is no room goes through the socket, and so does everything if the server stops
+        sharing. Nothing is left in /dev/shm, however this process ends.
+
+        Raises UnsupportedError (the server shares no memory), AuthenticationError (not its user),
+        LimitError (its limits), OSError (no room in /dev/shm, no POSIX shared memory), RpcError;
+        images and rows then go as before.
+        """
+        from .shared_memory import Pool, Share  # needs POSIX
+
+        info = self.info(timeout=timeout)
+        pool = Pool(size)
+        try:
+            request = protocol.RegisterRegionRequest(key=f"/{pool.name}", size=size)
+            reply = self._call(self._register, request.SerializeToString(), timeout)
+        finally:
+            pool.unlink()  # the server has it open, or will not have it
+        handle = protocol.RegisterRegionResponse.FromString(reply).handle
+        before, self._share = self._share, Share(pool, handle, info)
+        self._unregister(before)
+
     def close(self) -> None:
-        """Ends the connection; calls under way are cancelled."""
+        """Ends the connection; calls under way are cancelled. Rows stay valid."""
+        share, self._share = self._share, None
+        self._unregister(share)
         self._channel.close()
 
     def __enter__(self) -> Self:
@@ -124,12 +175,43 @@ class Client:
     ) -> None:
         self.close()
 
+    def _start(self, payload: Payload, options: EncodeOptions) -> EncodeCall:
+        share = self._share
+        call = EncodeCall(payload, options, share)
+        if call.found_no_room and share is not None and share.pool.worn:
+            self._renew(share)
+        return call
+
+    def _refused(self, share: Share | None, error: RpcError) -> None:
+        """The server could not use the memory. If it forgot the region, it is given another."""
+        if error.code is grpc.StatusCode.NOT_FOUND and share is not None:
+            self._renew(share)
+        elif self._share is share:
+            self._share = None
+
+    def _renew(self, share: Share) -> None:
+        if self._share is not share:
+            return  # another thread did
+        self._share = None
+        # Without memory calls work too.
+        with contextlib.suppress(DeepEncoderError, OSError):
+            self.share_memory(share.pool.size)
+
+    def _unregister(self, share: Share | None) -> None:
+        """Otherwise the server would see it when the last rows go."""
+        if share is None:
+            return
+        request = protocol.UnregisterRegionRequest(handle=share.handle).SerializeToString()
+        with contextlib.suppress(grpc.RpcError, ValueError):  # ValueError: the channel is closed
+            self._forget(request, timeout=1.0, metadata=self._address.metadata())
+
     def _call(
         self,
         method: Any,
         request: bytes,
         timeout: float | None,
         options: EncodeOptions | None = None,
+        on_failure: Callable[[RpcError], None] | None = None,
     ) -> bytes:
         """The reply, after retries."""
         attempts = Attempts(self._retry, timeout)
@@ -143,6 +225,8 @@ class Client:
                 return reply
             except grpc.RpcError as failure:
                 error = from_grpc(failure)
+            if on_failure is not None:
+                on_failure(error)
             delay = attempts.delay_after(error)
             if delay is None:
                 raise error

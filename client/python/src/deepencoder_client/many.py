@@ -5,20 +5,23 @@ from __future__ import annotations
 import heapq
 import queue
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 
 from . import images
 from .channel import Metadata
-from .errors import DeepEncoderError, from_grpc
-from .images import Image
-from .options import DEFAULT_TIMEOUT
+from .encode_call import EncodeCall
+from .errors import DeepEncoderError, RpcError, from_grpc
+from .images import Image, Payload
+from .options import DEFAULT_TIMEOUT, EncodeOptions
 from .results import Result
 from .retry import Attempts, RetryPolicy
-from .wire import build_request, parse_reply
+
+if TYPE_CHECKING:
+    from .shared_memory import Share
 
 # Results may wait for a slow one before them: so many for each call that may be under way.
 WAITING_RESULTS = 2
@@ -28,7 +31,7 @@ WAITING_RESULTS = 2
 class _Item:
     index: int
     image: Image
-    request: bytes
+    call: EncodeCall
     attempts: Attempts
 
 
@@ -39,20 +42,24 @@ class ManyCalls:
     def __init__(
         self,
         method: Any,
+        start: Callable[[Payload, EncodeOptions], EncodeCall],
+        refused: Callable[[Share | None, RpcError], None],
         metadata: Callable[[], Metadata],
         retry: RetryPolicy,
         source: Iterable[Image],
-        options: Mapping[str, Any],
+        options: EncodeOptions,
         concurrency: int,
     ) -> None:
         self._method = method
+        self._start_call = start
+        self._refused = refused
         self._metadata = metadata
         self._retry = retry
         self._source = enumerate(source)
         self._options = options
         self._concurrency = concurrency
         self._ended: queue.SimpleQueue[tuple[_Item, Any]] = queue.SimpleQueue()
-        self._calls: dict[int, Any] = {}  # under way, by index
+        self._calls: dict[int, tuple[_Item, Any]] = {}  # under way, by index
         self._later: list[tuple[float, int, _Item]] = []  # a heap: retries by their time
         self._finished: dict[int, Result] = {}
         self._taken = 0  # images
@@ -74,8 +81,12 @@ class ManyCalls:
                 else:
                     self._wait()
         finally:
-            for call in self._calls.values():
+            for item, call in self._calls.values():
                 call.cancel()
+                item.call.abandoned()
+                item.call.release()
+            for _, _, item in self._later:
+                item.call.release()
 
     def _fill(self) -> None:
         window = WAITING_RESULTS * self._concurrency
@@ -91,18 +102,18 @@ class ManyCalls:
                 return
             self._taken += 1
             try:
-                request = build_request(images.load(image), self._options)
+                call = self._start_call(images.load(image), self._options)
             except (DeepEncoderError, OSError) as error:
                 self._finished[index] = Result(index, image, error=error)
                 continue
             attempts = Attempts(self._retry, self._options.get("timeout", DEFAULT_TIMEOUT))
-            self._start(_Item(index, image, request, attempts))
+            self._start(_Item(index, image, call, attempts))
 
     def _start(self, item: _Item) -> None:
         call = self._method.future(
-            item.request, timeout=item.attempts.remaining(), metadata=self._metadata()
+            item.call.request, timeout=item.attempts.remaining(), metadata=self._metadata()
         )
-        self._calls[item.index] = call
+        self._calls[item.index] = item, call
         call.add_done_callback(lambda ended: self._ended.put((item, ended)))
 
     def _start_due(self) -> None:
@@ -118,15 +129,25 @@ class ManyCalls:
             return
         del self._calls[item.index]
         try:
-            embeddings = parse_reply(call.result())
+            self._finish(item, Result(item.index, item.image, item.call.embeddings(call.result())))
         except grpc.RpcError as failure:
-            error = from_grpc(failure)
-            delay = item.attempts.delay_after(error)
-            if delay is None:
-                self._finished[item.index] = Result(item.index, item.image, error=error)
-            else:
-                heapq.heappush(self._later, (time.monotonic() + delay, item.index, item))
+            self._failed(item, from_grpc(failure))
         except DeepEncoderError as error:
-            self._finished[item.index] = Result(item.index, item.image, error=error)
+            self._finish(item, Result(item.index, item.image, error=error))
+
+    def _failed(self, item: _Item, error: RpcError) -> None:
+        item.call.failed(error)
+        share = item.call.share
+        if item.call.want_whole(error):
+            self._refused(share, error)
+            self._start(item)
+            return
+        delay = item.attempts.delay_after(error)
+        if delay is None:
+            self._finish(item, Result(item.index, item.image, error=error))
         else:
-            self._finished[item.index] = Result(item.index, item.image, embeddings)
+            heapq.heappush(self._later, (time.monotonic() + delay, item.index, item))
+
+    def _finish(self, item: _Item, result: Result) -> None:
+        self._finished[item.index] = result
+        item.call.release()

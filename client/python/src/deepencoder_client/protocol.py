@@ -15,6 +15,8 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 CONTRACT = "contract.binpb"
 ENCODE_IMAGE = "/deepencoder.v1.VisionEncoder/EncodeImage"
 GET_MODEL_INFO = "/deepencoder.v1.VisionEncoder/GetModelInfo"
+REGISTER_REGION = "/deepencoder.v1.SharedMemory/RegisterRegion"
+UNREGISTER_REGION = "/deepencoder.v1.SharedMemory/UnregisterRegion"
 HEALTH_CHECK = "/grpc.health.v1.Health/Check"
 
 
@@ -58,6 +60,9 @@ EncodeImageResponse = _message("deepencoder.v1.EncodeImageResponse")
 GetModelInfoRequest = _message("deepencoder.v1.GetModelInfoRequest")
 ModelInfo = _message("deepencoder.v1.ModelInfo")
 RawImage = _message("deepencoder.v1.RawImage")
+RegisterRegionRequest = _message("deepencoder.v1.RegisterRegionRequest")
+RegisterRegionResponse = _message("deepencoder.v1.RegisterRegionResponse")
+UnregisterRegionRequest = _message("deepencoder.v1.UnregisterRegionRequest")
 RpcStatus = _message("deepencoder.wire.RpcStatus")
 RetryInfo = _message("deepencoder.wire.RetryInfo")
 HealthCheckRequest = _message("grpc.health.v1.HealthCheckRequest")

@@ -49,6 +49,8 @@ class ModelInfo:
     device: str
     version: str
     commit: str
+    max_shared_memory_bytes: int
+    """Of all clients; 0: the server shares no memory."""
     synthetic: bool
     """The weights are made up: the embeddings mean nothing."""
 
@@ -73,5 +75,6 @@ class ModelInfo:
             device=message.device,
             version=message.version,
             commit=message.commit,
+            max_shared_memory_bytes=limits.max_shared_memory_bytes,
             synthetic=message.synthetic,
         )

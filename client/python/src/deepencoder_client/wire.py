@@ -7,7 +7,7 @@ the protobuf package would copy them twice more.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -17,6 +17,9 @@ from .errors import ReplyError
 from .images import Payload
 from .options import DType
 from .protocol import EncodeImageRequest, EncodeImageResponse, RawImage, name_of, number_of
+
+if TYPE_CHECKING:
+    from .shared_memory import Block
 
 # Wire types of https://protobuf.dev/programming-guides/encoding
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
@@ -33,14 +36,27 @@ _ENUM_OPTIONS = {
 }
 
 
-def build_request(payload: Payload, options: Mapping[str, Any]) -> bytes:
-    """An EncodeImageRequest; `options` are checked."""
+def build_request(
+    payload: Payload,
+    options: Mapping[str, Any],
+    handle: str = "",
+    block: Block | None = None,
+) -> bytes:
+    """An EncodeImageRequest; `options` are checked. block: where the image lies, in that region."""
     message = EncodeImageRequest()
     for option, enum in _ENUM_OPTIONS.items():
         if options.get(option) is not None:
             setattr(message, option, number_of(enum, options[option]))
     if options.get("max_tiles") is not None:
         message.max_tiles = options["max_tiles"]
+    if block is not None:
+        image = message.raw.rgb_range if payload.width else message.encoded_range
+        image.handle, image.offset, image.size = handle, block.offset, block.image_bytes
+        if payload.width:
+            message.raw.width, message.raw.height = payload.width, payload.height
+        reply = message.reply_range
+        reply.handle, reply.offset, reply.size = handle, block.reply_offset, block.reply_bytes
+        return cast(bytes, message.SerializeToString())
     head = message.SerializeToString()
     if payload.width == 0:
         return b"".join(
@@ -52,13 +68,19 @@ def build_request(payload: Payload, options: Mapping[str, Any]) -> bytes:
     return b"".join((head, start, raw, payload.data))
 
 
-def parse_reply(reply: bytes) -> Embeddings:
-    """An EncodeImageResponse, whose rows stay where they are. Raises ReplyError."""
+def parse_reply(reply: bytes, block: Block | None = None) -> Embeddings:
+    """An EncodeImageResponse, whose rows stay where they are, or in `block`. Raises ReplyError."""
     try:
         rest, data = _split(reply, EncodeImageResponse.DESCRIPTOR.fields_by_name["data"].number)
         message = EncodeImageResponse.FromString(rest)
     except (DecodeError, IndexError) as error:
         raise ReplyError(f"the server's reply of {len(reply)} bytes is damaged") from error
+    if block is not None and message.shared_bytes:
+        if message.shared_bytes > block.reply_bytes:
+            raise ReplyError(
+                f"the server's reply has {message.shared_bytes} bytes in shared memory"
+            )
+        data = memoryview(block.rows(message.shared_bytes))
     dtype, shape = name_of("DType", message.dtype), tuple(message.shape)
     if dtype not in _STORED or len(shape) != 2:
         raise ReplyError(f"the server's reply has dtype {message.dtype} and shape {shape}")

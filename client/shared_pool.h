@@ -1,0 +1,75 @@
+// A POSIX shared memory object of this client, given out in blocks. Knows nothing of servers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace deepencoder::client {
+
+// The object has a name only between Create and Unlink. It is locked (flock) before it gets one and for as
+// long as it lives, so that the server sees when this process has ended. Thread-safe.
+class SharedPool : public std::enable_shared_from_this<SharedPool> {
+ public:
+  // Bytes of the pool, given back when it goes.
+  class Block {
+   public:
+    Block(std::shared_ptr<SharedPool> pool, uint64_t offset, uint64_t size);
+    Block(Block&& other) noexcept = default;
+    Block& operator=(Block&& other) noexcept;  // swaps
+    ~Block();
+
+    char* data() const { return pool_->memory_ + offset_; }
+    uint64_t offset() const { return offset_; }
+    uint64_t size() const { return size_; }
+    const std::shared_ptr<SharedPool>& pool() const { return pool_; }
+    // Never gives the bytes out again: a server may still write there.
+    void Abandon() { abandoned_ = true; }
+
+   private:
+    std::shared_ptr<SharedPool> pool_;  // null: moved from
+    uint64_t offset_, size_;
+    bool abandoned_ = false;
+  };
+
+  // An object of `bytes`, all of it allocated, under a random name; removes the names that clients left
+  // who were killed just then.
+  // Errors: RESOURCE_EXHAUSTED (no room in /dev/shm), INTERNAL.
+  static absl::StatusOr<std::shared_ptr<SharedPool>> Create(uint64_t bytes);
+  ~SharedPool();
+  SharedPool(const SharedPool&) = delete;
+  SharedPool& operator=(const SharedPool&) = delete;
+
+  const std::string& name() const { return name_; }
+  uint64_t size() const { return size_; }
+  // Removes the name; whoever has opened the object keeps it.
+  void Unlink();
+
+  // Nothing if there is no room.
+  std::optional<Block> Take(uint64_t size);
+  // Whether much of it was abandoned, and a new pool should take its place.
+  bool worn() const;
+
+ private:
+  SharedPool(std::string name, int fd, char* memory, uint64_t size);
+
+  void GiveBack(uint64_t offset, uint64_t size, bool abandoned);
+
+  const std::string name_;
+  const int fd_;
+  char* const memory_;
+  const uint64_t size_;
+  mutable std::mutex mutex_;
+  std::map<uint64_t, uint64_t> free_;  // offset -> size; no two touch
+  uint64_t abandoned_ = 0;             // bytes
+  bool linked_ = true;
+};
+
+}  // namespace deepencoder::client

@@ -1,0 +1,192 @@
+#!/usr/bin/env python3
+"""Replies through shared memory beside replies through a unix socket, by the C++ and the Python client.
+
+One small image, again and again in mode base: the server answers from its cache, so that what is
+measured is the way of 699 KB replies (273 x 1280 bf16). Client and server share the cores.
+
+    cmake -DDEEPENCODER_BENCHMARKS=ON ... && ninja deepencoder-server deepencoder shared_memory_bench
+    pip install ./client/python
+    python3 tests/bench/shared_memory.py --out tests/bench/results/shared_memory.json
+
+The programs are those in $DEEPENCODER_BIN, else in build/bin; the benchmark's own lies where it was
+built (--bench). Both sides alternate; the median of the rounds counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import shlex
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+
+from deepencoder_client import Client
+
+ROOT = Path(__file__).resolve().parents[2]
+IMAGE = ROOT / "tests" / "data" / "images" / "exif_1.jpg"  # 4 KB
+MODE = "base"
+SHARE = 64 << 20
+
+
+def start_server(programs: Path, folder: Path) -> tuple[subprocess.Popen, str]:
+    """A server with a small synthetic checkpoint and a cache; its process and address."""
+    checkpoint, ready = folder / "checkpoint", folder / "ready"
+    subprocess.run(
+        [programs / "deepencoder", "checkpoint", "synthesize", checkpoint,
+         "--sam-depth", "3", "--clip-layers", "2"],
+        check=True, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    address = f"unix:{folder / 'socket'}"
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(
+            [programs / "deepencoder-server", f"--model={checkpoint}", "--device=cpu",
+             f"--modes={MODE}", "--batch-buckets=1", "--cache-bytes=1GiB", "--metrics-listen=",
+             "--shared-memory", f"--listen={address}", f"--ready-file={ready}"],
+            stdout=log, stderr=log,
+        )  # fmt: skip
+    while not ready.exists():
+        if process.poll() is not None:
+            sys.exit(f"the server ended:\n{(folder / 'log').read_text()}")
+        time.sleep(0.05)
+    return process, address
+
+
+def measure_python(client: Client, data: bytes, calls: int) -> tuple[float, float]:
+    """Calls per second, one after the other, and their median in milliseconds."""
+    seconds = []
+    for _ in range(calls):
+        start = time.perf_counter()
+        client.encode(data, mode=MODE)
+        seconds.append(time.perf_counter() - start)
+    return calls / sum(seconds), 1e3 * statistics.median(seconds)
+
+
+def main() -> None:
+    """Measures, prints and, if asked, writes the results."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--calls", type=int, default=1000, help="a round; default: %(default)s"
+    )
+    parser.add_argument("--rounds", type=int, default=7, help="default: %(default)s")
+    parser.add_argument(
+        "--concurrency", type=int, default=8, help="default: %(default)s"
+    )
+    parser.add_argument(
+        "--bench", type=Path, help="default: build/tests/bench/shared_memory_bench"
+    )
+    parser.add_argument("--out", type=Path, help="JSON file")
+    arguments = parser.parse_args()
+    programs = Path(os.environ.get("DEEPENCODER_BIN", ROOT / "build" / "bin"))
+    bench = (
+        arguments.bench or programs.parent / "tests" / "bench" / "shared_memory_bench"
+    )
+    values: dict[tuple[str, str, str], list[float]] = defaultdict(
+        list
+    )  # (what, unit, side)
+    copies: dict[str, list[float]] = defaultdict(list)
+    data = IMAGE.read_bytes()
+    with tempfile.TemporaryDirectory() as folder:
+        server, address = start_server(programs, Path(folder))
+        try:
+            lines = subprocess.run(
+                [bench, address, IMAGE, str(arguments.calls), str(arguments.rounds),
+                 str(arguments.concurrency)],
+                check=True, capture_output=True, text=True,
+            ).stdout.splitlines()  # fmt: skip
+            for kind, *fields in map(str.split, lines):
+                if kind == "copy":
+                    copies[fields[0]].append(float(fields[1]))
+                    continue
+                side, width, rate, p50, p99 = fields
+                what = f"C++ client, {width} at a time"
+                values[what, "images/s", side].append(float(rate))
+                values[f"{what}, p50", "ms", side].append(float(p50))
+                values[f"{what}, p99", "ms", side].append(float(p99))
+            with Client(address) as sent, Client(address) as shared:
+                shared.share_memory(SHARE)
+                for client in (sent, shared):
+                    measure_python(client, data, 10)
+                for _ in range(arguments.rounds):
+                    for side, client in (("socket", sent), ("shared", shared)):
+                        rate, p50 = measure_python(client, data, arguments.calls)
+                        values["Python client, 1 at a time", "images/s", side].append(
+                            rate
+                        )
+                        values["Python client, 1 at a time, p50", "ms", side].append(
+                            p50
+                        )
+        finally:
+            server.send_signal(signal.SIGTERM)
+            server.wait()
+    results = [
+        result(what, unit, values[what, unit, "shared"], values[what, unit, "socket"],
+               "unix socket", unit == "images/s")
+        for what, unit, side in values if side == "shared"
+    ]  # fmt: skip
+    for ours, peer in (
+        ("pwrite", "memcpy_to_mapping"),
+        ("pread", "memcpy_from_mapping"),
+    ):
+        results.append(
+            result(f"{ours}, copy only", "us", copies[ours], copies[peer], peer, False)
+        )
+    if arguments.out:
+        arguments.out.write_text(json.dumps(results, indent=1) + "\n")
+
+
+def result(
+    what: str,
+    unit: str,
+    ours: list[float],
+    peer: list[float],
+    peer_name: str,
+    higher: bool,
+) -> dict:
+    """A row of the results; printed too."""
+    left, right = statistics.median(ours), statistics.median(peer)
+    print(
+        f"{what}: {left:.4g} {unit}, {peer_name} {right:.4g}: ratio {left / right:.2f}"
+    )
+    commit = subprocess.run(
+        ["git", "-C", ROOT, "rev-parse", "--short", "HEAD"],
+        capture_output=True,
+        text=True,
+    ).stdout.strip()
+    return {
+        "name": f"replies of 699 KB through shared memory: {what}",
+        "unit": unit,
+        "ours": round(left, 4),
+        "peer": round(right, 4),
+        "peer_name": peer_name,
+        "ratio": round(left / right, 4),
+        "higher_is_better": higher,
+        "ours_rounds": [round(value, 4) for value in ours],
+        "peer_rounds": [round(value, 4) for value in peer],
+        "device": f"{cpu_name()}, {len(os.sched_getaffinity(0))} cores for client and server",
+        "commit": commit,
+        "command": shlex.join(
+            ["python3", "tests/bench/shared_memory.py", *sys.argv[1:]]
+        ),
+        "date": datetime.date.today().isoformat(),
+    }
+
+
+def cpu_name() -> str:
+    """As Linux calls it."""
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(": ")[2]
+    return platform.machine()
+
+
+if __name__ == "__main__":
+    main()
