@@ -8,8 +8,8 @@ measured is the way of 699 KB replies (273 x 1280 bf16). Client and server share
     pip install ./client/python
     python3 tests/bench/shared_memory.py --out tests/bench/results/shared_memory.json
 
-The programs are those in $DEEPENCODER_BIN, else in build/bin; the benchmark's own lies where it was
-built (--bench). Both sides alternate; the median of the rounds counts.
+The programs are those in $DEEPENCODER_BIN, else in build/bin. Both sides alternate; the median of the
+rounds counts.
 """
 
 from __future__ import annotations
