@@ -80,15 +80,9 @@ def main() -> None:
     parser.add_argument(
         "--concurrency", type=int, default=8, help="default: %(default)s"
     )
-    parser.add_argument(
-        "--bench", type=Path, help="default: build/tests/bench/shared_memory_bench"
-    )
     parser.add_argument("--out", type=Path, help="JSON file")
     arguments = parser.parse_args()
     programs = Path(os.environ.get("DEEPENCODER_BIN", ROOT / "build" / "bin"))
-    bench = (
-        arguments.bench or programs.parent / "tests" / "bench" / "shared_memory_bench"
-    )
     values: dict[tuple[str, str, str], list[float]] = defaultdict(
         list
     )  # (what, unit, side)
@@ -98,7 +92,7 @@ def main() -> None:
         server, address = start_server(programs, Path(folder))
         try:
             lines = subprocess.run(
-                [bench, address, IMAGE, str(arguments.calls), str(arguments.rounds),
+                [programs / "shared_memory_bench", address, IMAGE, str(arguments.calls), str(arguments.rounds),
                  str(arguments.concurrency)],
                 check=True, capture_output=True, text=True,
             ).stdout.splitlines()  # fmt: skip
