@@ -7,7 +7,8 @@
 #   --jobs N      runs at a time (default: the number of cores)
 #   --keep DIR    where grown corpora and findings stay (default: thrown away)
 #   NAME          runs to do (default: all): jpeg png webp tiff bmp_gif metadata config safetensors checkpoint request
-#                 infer command_line
+#                 infer object_name command_line
+#   DEEPENCODER_FUZZ_SEED=N  the same mutations each time, as far as time goes (default: others each time)
 #
 # Ends with a line for each run, and with status 1 if one found something: the input lies in tests/fuzz/findings, and
 # `build-fuzz/tests/TARGET FILE` shows it again. Build directory: build-fuzz, or DEEPENCODER_FUZZ_BUILD.
@@ -30,7 +31,7 @@ build="${DEEPENCODER_FUZZ_BUILD:-build-fuzz}" data=tests/data
 # mutation seldom leaves its format.
 declare -A target=([jpeg]=image [png]=image [webp]=image [tiff]=image [bmp_gif]=image)
 declare -A patterns=([jpeg]='*.jpg' [png]='*.png' [webp]='*.webp' [tiff]='*.tif*' [bmp_gif]='*.bmp *.gif')
-all=(jpeg png webp tiff bmp_gif metadata config safetensors checkpoint request infer command_line)
+all=(jpeg png webp tiff bmp_gif metadata config safetensors checkpoint request infer object_name command_line)
 [ ${#names[@]} -gt 0 ] || names=("${all[@]}")
 for name in "${names[@]}"; do
   [[ " ${all[*]} " == *" $name "* ]] || { echo "run.sh: unknown run '$name'; known: ${all[*]}" >&2; exit 2; }
@@ -62,8 +63,9 @@ run() {
   else
     cp "$data/fuzz/$name"/* "$seeds"
   fi
-  local arguments=(-max_total_time="$seconds" -max_len=32768 -timeout=30 -rss_limit_mb=2560 -print_final_stats=1
+  local arguments=(-max_total_time="$seconds" -max_len=32768 -timeout=90 -rss_limit_mb=2560 -print_final_stats=1
                    -artifact_prefix="tests/fuzz/findings/$name-")
+  [ -z "${DEEPENCODER_FUZZ_SEED:-}" ] || arguments+=(-seed="$DEEPENCODER_FUZZ_SEED")
   [ ! -e "tests/fuzz/dictionaries/$name.dict" ] || arguments+=(-dict="tests/fuzz/dictionaries/$name.dict")
   "$build/tests/${target}_fuzz" "${arguments[@]}" "$keep/$name" "$seeds" >"$work/log/$name" 2>&1 || status=$?
   local runs cover
