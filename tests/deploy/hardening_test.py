@@ -14,7 +14,7 @@ CUDA = os.path.join(BUILD, "lib", "libdeepencoder_cuda.so")
 PROGRAMS = [SERVER, CLIENT]
 FILES = PROGRAMS + ([CUDA] if os.path.exists(CUDA) else [])
 # Folders that the CUDA backend may name: its own, and where CUDA's libraries are installed.
-CUDA_FOLDERS = re.compile(r"^(\$ORIGIN(/lib)?|/usr/local/cuda(-[0-9.]+)?/(lib64|targets/[^/]+/lib))$")
+CUDA_FOLDERS = re.compile(r"^(\$ORIGIN(/lib)?|/usr/local/cuda(-[0-9.]+)?/(lib|lib64|targets/[^/]+/lib))$")
 
 
 def readelf(*args):
