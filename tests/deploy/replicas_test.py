@@ -26,7 +26,7 @@ RETRY_BUFFER = 64 << 20
 
 def compile_messages(folder):
     subprocess.run(["protoc", f"--proto_path={processes.SOURCE}/proto", f"--python_out={folder}",
-                    "deepencoder/v1/vision_encoder.proto"], check=True)
+                    "deepencoder/v1/vision_encoder.proto", "deepencoder/v1/shared_memory.proto"], check=True)
     sys.path.insert(0, folder)
     from deepencoder.v1 import vision_encoder_pb2  # pylint: disable=import-outside-toplevel
     return vision_encoder_pb2
