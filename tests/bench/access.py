@@ -14,20 +14,16 @@ The programs are those in $DEEPENCODER_BIN, else in build/bin; openssl makes the
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
-import platform
 import resource
-import shlex
 import statistics
 import subprocess
-import sys
 import tempfile
-import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from service_tools import ROOT, Server, bench, cpu_name, provenance, synthesize
+
 IMAGE = ROOT / "tests" / "data" / "images" / "exif_1.jpg"  # 4 KB
 MODE = "base"
 TOKEN = "a-token-of-the-benchmark"
@@ -57,42 +53,28 @@ def make_files(folder: Path) -> None:
 class Side:
     """A server, and the client's flags for it."""
 
-    def __init__(self, name: str, programs: Path, folder: Path, server: list[str], client: list[str]) -> None:
+    def __init__(self, name: str, folder: Path, server: list[str], client: list[str]) -> None:
         self.name = name
-        self._programs = programs
         self._client = client
-        ready = folder / f"{name}.ready"
-        with (folder / f"{name}.log").open("w") as log:
-            self._process = subprocess.Popen(
-                [programs / "deepencoder-server", f"--model={folder / 'checkpoint'}", "--device=cpu",
-                 f"--modes={MODE}", "--batch-buckets=1", "--cache-bytes=64MiB", "--metrics-listen=",
-                 "--listen=127.0.0.1:0", f"--ready-file={ready}", *server], stdout=log, stderr=log)
-        while not (ready.exists() and ready.read_text().endswith("\n")):
-            if self._process.poll() is not None:
-                sys.exit(f"the server ended:\n{(folder / f'{name}.log').read_text()}")
-            time.sleep(0.05)
-        self._address = ready.read_text().splitlines()[0].removeprefix("grpc=")
+        self._server = Server(folder / "checkpoint", folder, "--device=cpu", f"--modes={MODE}", "--batch-buckets=1",
+                              "--cache-bytes=64MiB", "--metrics-listen=", *server, name=name)
 
     def _cpu(self) -> float:
-        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        fields = Path(f"/proc/{self._server.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / TICKS
 
     def run(self, count: int, concurrency: int) -> dict[str, float]:
         before, children = self._cpu(), resource.getrusage(resource.RUSAGE_CHILDREN)
-        ran = subprocess.run(
-            [self._programs / "deepencoder", "bench", IMAGE, f"--server={self._address}", f"--mode={MODE}",
-             f"--count={count}", f"--concurrency={concurrency}", "--warmup=0", "--json=-", *self._client],
-            check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        point, = bench(self._server.address, IMAGE, f"--mode={MODE}", f"--count={count}",
+                       f"--concurrency={concurrency}", "--warmup=0", *self._client)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        point = json.loads(ran.stdout)["points"][0]
         assert point["images"] == count and not point["errors"], point
         client = after.ru_utime + after.ru_stime - children.ru_utime - children.ru_stime
         return {"rate": point["images_per_second"], "server_ms": 1000 * (self._cpu() - before) / count,
                 "client_ms": 1000 * client / count}
 
     def stop(self) -> None:
-        self._process.terminate()
-        self._process.wait()
+        self._server.stop()
 
 
 def record(what: str, unit: str, ours: list[float], peer: list[float], higher: bool, common: dict) -> dict:
@@ -112,20 +94,18 @@ def main() -> None:
     parser.add_argument("--concurrency", type=int, default=4)
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
-    programs = Path(os.environ.get("DEEPENCODER_BIN", ROOT / "build" / "bin"))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         make_files(folder)
-        subprocess.run([programs / "deepencoder", "checkpoint", "synthesize", folder / "checkpoint", "--sam-depth",
-                        "3", "--clip-layers", "2"], check=True, stdout=subprocess.DEVNULL)
+        synthesize(folder / "checkpoint", sam_depth=3, clip_layers=2)
         tls = [f"--tls-cert={folder}/server.pem", f"--tls-key={folder}/server.key"]
         trust = [f"--root-certificates={folder}/ca.pem"]
         tokens, token = [f"--token-file={folder}/tokens"], [f"--token-file={folder}/token"]
         sides = [
-            Side("plain", programs, folder, [], []),
-            Side("token", programs, folder, tokens, token),
-            Side("TLS", programs, folder, tls, trust),
-            Side("TLS, client certificate and token", programs, folder,
+            Side("plain", folder, [], []),
+            Side("token", folder, tokens, token),
+            Side("TLS", folder, tls, trust),
+            Side("TLS, client certificate and token", folder,
                  [*tls, f"--tls-client-ca={folder}/ca.pem", *tokens],
                  [*trust, f"--client-certificate={folder}/client.pem", f"--client-key={folder}/client.key", *token]),
         ]
@@ -137,13 +117,7 @@ def main() -> None:
                 results[side.name].append(side.run(arguments.count, arguments.concurrency))
         for side in sides:
             side.stop()
-    model = next((line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
-                  if line.startswith("model name")), platform.machine())
-    commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True,
-                            check=True).stdout.strip()
-    common = {"device": f"{model}, {os.cpu_count()} cores for client and server, load {os.getloadavg()[0]:.1f}",
-              "commit": commit, "command": shlex.join(["python3", "tests/bench/access.py", *sys.argv[1:]]),
-              "date": datetime.date.today().isoformat()}
+    common = provenance(f"{cpu_name()}, {os.cpu_count()} cores for client and server, load {os.getloadavg()[0]:.1f}")
     records = []
     for name, rounds in results.items():
         if name == "plain":

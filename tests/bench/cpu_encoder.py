@@ -23,6 +23,7 @@ import torch
 ROOT = pathlib.Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "tests/bench")]
 import torch_encoder  # noqa: E402
+from service_tools import cpu_name  # noqa: E402
 
 MEMORY_BAR_MIB = 1638.4
 TYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
@@ -61,13 +62,6 @@ class Peer:
             start = time.perf_counter()
             self.net(self.pixels)
             return (time.perf_counter() - start) * 1e3
-
-
-def cpu_name():
-    for line in open("/proc/cpuinfo"):
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return "unknown CPU"
 
 
 def main():

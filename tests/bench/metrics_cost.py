@@ -16,6 +16,8 @@ import pathlib
 import statistics
 import subprocess
 
+from service_tools import cpu_name
+
 ROOT = pathlib.Path(__file__).parents[2]
 NAMES = ("none", "metrics", "traces")
 
@@ -35,13 +37,6 @@ class Servers:
     def end(self):
         self.process.stdin.close()
         self.process.wait()
-
-
-def cpu_name():
-    for line in open("/proc/cpuinfo"):
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return "unknown CPU"
 
 
 def main():

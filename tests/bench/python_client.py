@@ -15,47 +15,27 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import datetime
 import json
 import os
-import platform
-import shlex
-import signal
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
 from deepencoder_client import AsyncClient, Client
+from service_tools import PROGRAMS, ROOT, Server, cpu_name, provenance, synthesize
 
-ROOT = Path(__file__).resolve().parents[2]
 IMAGE = ROOT / "tests" / "data" / "images" / "exif_1.jpg"  # 4 KB
 MODE = "base"
 SHORT = 100  # images of the run that is taken off
 
 
-def start_server(programs: Path, folder: Path) -> tuple[subprocess.Popen, str]:
-    """A server with a small synthetic checkpoint and a cache; its process and address."""
-    checkpoint, ready = folder / "checkpoint", folder / "ready"
-    subprocess.run(
-        [programs / "deepencoder", "checkpoint", "synthesize", checkpoint,
-         "--sam-depth", "3", "--clip-layers", "2"],
-        check=True, stdout=subprocess.DEVNULL,
-    )  # fmt: skip
-    with (folder / "log").open("w") as log:
-        process = subprocess.Popen(
-            [programs / "deepencoder-server", f"--model={checkpoint}", "--device=cpu",
-             f"--modes={MODE}", "--batch-buckets=1", "--cache-bytes=1GiB", "--metrics-listen=",
-             "--listen=127.0.0.1:0", f"--ready-file={ready}"],
-            stdout=log, stderr=log,
-        )  # fmt: skip
-    while not (ready.exists() and ready.read_text().endswith("\n")):
-        if process.poll() is not None:
-            sys.exit(f"the server ended:\n{(folder / 'log').read_text()}")
-        time.sleep(0.05)
-    return process, ready.read_text().splitlines()[0].removeprefix("grpc=")
+def start_server(folder: Path) -> Server:
+    """With a small synthetic checkpoint and a cache."""
+    checkpoint = synthesize(folder / "checkpoint", sam_depth=3, clip_layers=2)
+    return Server(checkpoint, folder, "--device=cpu", f"--modes={MODE}", "--batch-buckets=1",
+                  "--cache-bytes=1GiB", "--metrics-listen=")  # fmt: skip
 
 
 def rate_sync(address: str, images: int, concurrency: int) -> float:
@@ -104,23 +84,16 @@ def main() -> None:
     parser.add_argument("--concurrency", type=int, default=8, help="default: %(default)s")
     parser.add_argument("--out", type=Path, help="JSON file")
     arguments = parser.parse_args()
-    programs = Path(os.environ.get("DEEPENCODER_BIN", ROOT / "build" / "bin"))
     count, concurrency = arguments.images, arguments.concurrency
     rates: dict[str, list[float]] = {"sync": [], "asyncio": [], "C++": []}
-    with tempfile.TemporaryDirectory() as folder:
-        server, address = start_server(programs, Path(folder))
-        try:
-            for _ in range(arguments.rounds):
-                rates["sync"].append(rate_sync(address, count, concurrency))
-                rates["C++"].append(rate_cpp(programs / "deepencoder", address, count, concurrency))
-                rates["asyncio"].append(asyncio.run(rate_async(address, count, concurrency)))
-        finally:
-            server.send_signal(signal.SIGTERM)
-            server.wait()
-    commit = subprocess.run(
-        ["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True
-    ).stdout.strip()
-    device = f"{cpu_name()}, {len(os.sched_getaffinity(0))} cores for client and server"
+    with tempfile.TemporaryDirectory() as folder, start_server(Path(folder)) as server:
+        address = server.address
+        for _ in range(arguments.rounds):
+            rates["sync"].append(rate_sync(address, count, concurrency))
+            rates["C++"].append(rate_cpp(PROGRAMS / "deepencoder", address, count, concurrency))
+            rates["asyncio"].append(asyncio.run(rate_async(address, count, concurrency)))
+    cores = len(os.sched_getaffinity(0))
+    common = provenance(f"{cpu_name()}, {cores} cores for client and server")
     peer = statistics.median(rates["C++"])
     results = []
     for name in ("sync", "asyncio"):
@@ -136,21 +109,10 @@ def main() -> None:
             "higher_is_better": True,
             "ours_rounds": [round(rate, 1) for rate in rates[name]],
             "peer_rounds": [round(rate, 1) for rate in rates["C++"]],
-            "device": device,
-            "commit": commit,
-            "command": shlex.join(["python3", "tests/bench/python_client.py", *sys.argv[1:]]),
-            "date": datetime.date.today().isoformat(),
+            **common,
         })  # fmt: skip
     if arguments.out:
         arguments.out.write_text(json.dumps(results, indent=1) + "\n")
-
-
-def cpu_name() -> str:
-    """As Linux calls it."""
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(": ")[2]
-    return platform.machine()
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import datetime
 import json
 import os
 import pathlib
+import shlex
 import signal
 import subprocess
 import sys
@@ -67,7 +68,7 @@ class Server(Process):
                           "--metrics-listen=127.0.0.1:0", f"--ready-file={ready}", *options],
                          pathlib.Path(folder) / (name + ".log"), environment)
         lines = dict(line.split("=", 1) for line in self.wait_for_file(ready, seconds).splitlines())
-        self.address, self.metrics_address = lines["grpc"], lines["metrics"]
+        self.address, self.metrics_address = lines["grpc"], lines.get("metrics")
 
     def metrics(self):
         """{series: value} of a scrape."""
@@ -97,15 +98,20 @@ def cpu_name():
     return names[0] if names else "unknown CPU"
 
 
+def provenance(device):
+    """What every row of a results file ends with: where, of what, how and when it was measured."""
+    commit = os.environ.get("DEEPENCODER_COMMIT") or subprocess.run(
+        ["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+    return {"device": device, "commit": commit,
+            "command": shlex.join(["python3", f"tests/bench/{pathlib.Path(sys.argv[0]).name}", *sys.argv[1:]]),
+            "date": datetime.date.today().isoformat()}
+
+
 class Results:
     """Rows of {name, unit, ours, peer, peer_name, ratio, higher_is_better, ...}, written after each."""
 
     def __init__(self, out, device):
-        self.out, self.rows = out, []
-        commit = os.environ.get("DEEPENCODER_COMMIT") or subprocess.run(
-            ["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
-        self.common = {"device": device, "commit": commit, "date": datetime.date.today().isoformat(),
-                       "command": f"python3 tests/bench/{pathlib.Path(sys.argv[0]).name} " + " ".join(sys.argv[1:])}
+        self.out, self.rows, self.common = out, [], provenance(device)
 
     def add(self, name, unit, ours, peer, peer_name, higher_is_better, **more):
         """A figure beside what it is measured by."""

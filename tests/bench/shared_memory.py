@@ -15,49 +15,29 @@ rounds counts.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
-import platform
-import shlex
-import signal
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from collections import defaultdict
 from pathlib import Path
 
 from deepencoder_client import Client
+from service_tools import PROGRAMS, ROOT, Server, cpu_name, provenance, synthesize
 
-ROOT = Path(__file__).resolve().parents[2]
 IMAGE = ROOT / "tests" / "data" / "images" / "exif_1.jpg"  # 4 KB
 MODE = "base"
 SHARE = 64 << 20
 
 
-def start_server(programs: Path, folder: Path) -> tuple[subprocess.Popen, str]:
-    """A server with a small synthetic checkpoint and a cache; its process and address."""
-    checkpoint, ready = folder / "checkpoint", folder / "ready"
-    subprocess.run(
-        [programs / "deepencoder", "checkpoint", "synthesize", checkpoint,
-         "--sam-depth", "3", "--clip-layers", "2"],
-        check=True, stdout=subprocess.DEVNULL,
-    )  # fmt: skip
-    address = f"unix:{folder / 'socket'}"
-    with (folder / "log").open("w") as log:
-        process = subprocess.Popen(
-            [programs / "deepencoder-server", f"--model={checkpoint}", "--device=cpu",
-             f"--modes={MODE}", "--batch-buckets=1", "--cache-bytes=1GiB", "--metrics-listen=",
-             "--shared-memory", f"--listen={address}", f"--ready-file={ready}"],
-            stdout=log, stderr=log,
-        )  # fmt: skip
-    while not ready.exists():
-        if process.poll() is not None:
-            sys.exit(f"the server ended:\n{(folder / 'log').read_text()}")
-        time.sleep(0.05)
-    return process, address
+def start_server(folder: Path) -> Server:
+    """With a small synthetic checkpoint, a cache, and memory to share."""
+    checkpoint = synthesize(folder / "checkpoint", sam_depth=3, clip_layers=2)
+    return Server(checkpoint, folder, "--device=cpu", f"--modes={MODE}", "--batch-buckets=1",
+                  "--cache-bytes=1GiB", "--metrics-listen=", "--shared-memory",
+                  f"--listen=unix:{folder / 'socket'}")  # fmt: skip
 
 
 def measure_python(client: Client, data: bytes, calls: int) -> tuple[float, float]:
@@ -82,45 +62,40 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, help="JSON file")
     arguments = parser.parse_args()
-    programs = Path(os.environ.get("DEEPENCODER_BIN", ROOT / "build" / "bin"))
     values: dict[tuple[str, str, str], list[float]] = defaultdict(
         list
     )  # (what, unit, side)
     copies: dict[str, list[float]] = defaultdict(list)
     data = IMAGE.read_bytes()
-    with tempfile.TemporaryDirectory() as folder:
-        server, address = start_server(programs, Path(folder))
-        try:
-            lines = subprocess.run(
-                [programs / "shared_memory_bench", address, IMAGE, str(arguments.calls), str(arguments.rounds),
-                 str(arguments.concurrency)],
-                check=True, capture_output=True, text=True,
-            ).stdout.splitlines()  # fmt: skip
-            for kind, *fields in map(str.split, lines):
-                if kind == "copy":
-                    copies[fields[0]].append(float(fields[1]))
-                    continue
-                side, width, rate, p50, p99 = fields
-                what = f"C++ client, {width} at a time"
-                values[what, "images/s", side].append(float(rate))
-                values[f"{what}, p50", "ms", side].append(float(p50))
-                values[f"{what}, p99", "ms", side].append(float(p99))
-            with Client(address) as sent, Client(address) as shared:
-                shared.share_memory(SHARE)
-                for client in (sent, shared):
-                    measure_python(client, data, 10)
-                for _ in range(arguments.rounds):
-                    for side, client in (("socket", sent), ("shared", shared)):
-                        rate, p50 = measure_python(client, data, arguments.calls)
-                        values["Python client, 1 at a time", "images/s", side].append(
-                            rate
-                        )
-                        values["Python client, 1 at a time, p50", "ms", side].append(
-                            p50
-                        )
-        finally:
-            server.send_signal(signal.SIGTERM)
-            server.wait()
+    with tempfile.TemporaryDirectory() as folder, start_server(Path(folder)) as server:
+        address = server.address
+        lines = subprocess.run(
+            [PROGRAMS / "shared_memory_bench", address, IMAGE, str(arguments.calls), str(arguments.rounds),
+             str(arguments.concurrency)],
+            check=True, capture_output=True, text=True,
+        ).stdout.splitlines()  # fmt: skip
+        for kind, *fields in map(str.split, lines):
+            if kind == "copy":
+                copies[fields[0]].append(float(fields[1]))
+                continue
+            side, width, rate, p50, p99 = fields
+            what = f"C++ client, {width} at a time"
+            values[what, "images/s", side].append(float(rate))
+            values[f"{what}, p50", "ms", side].append(float(p50))
+            values[f"{what}, p99", "ms", side].append(float(p99))
+        with Client(address) as sent, Client(address) as shared:
+            shared.share_memory(SHARE)
+            for client in (sent, shared):
+                measure_python(client, data, 10)
+            for _ in range(arguments.rounds):
+                for side, client in (("socket", sent), ("shared", shared)):
+                    rate, p50 = measure_python(client, data, arguments.calls)
+                    values["Python client, 1 at a time", "images/s", side].append(
+                        rate
+                    )
+                    values["Python client, 1 at a time, p50", "ms", side].append(
+                        p50
+                    )
     results = [
         result(what, unit, values[what, unit, "shared"], values[what, unit, "socket"],
                "unix socket", unit == "images/s")
@@ -150,11 +125,7 @@ def result(
     print(
         f"{what}: {left:.4g} {unit}, {peer_name} {right:.4g}: ratio {left / right:.2f}"
     )
-    commit = subprocess.run(
-        ["git", "-C", ROOT, "rev-parse", "--short", "HEAD"],
-        capture_output=True,
-        text=True,
-    ).stdout.strip()
+    cores = len(os.sched_getaffinity(0))
     return {
         "name": f"replies of 699 KB through shared memory: {what}",
         "unit": unit,
@@ -165,21 +136,8 @@ def result(
         "higher_is_better": higher,
         "ours_rounds": [round(value, 4) for value in ours],
         "peer_rounds": [round(value, 4) for value in peer],
-        "device": f"{cpu_name()}, {len(os.sched_getaffinity(0))} cores for client and server",
-        "commit": commit,
-        "command": shlex.join(
-            ["python3", "tests/bench/shared_memory.py", *sys.argv[1:]]
-        ),
-        "date": datetime.date.today().isoformat(),
+        **provenance(f"{cpu_name()}, {cores} cores for client and server"),
     }
-
-
-def cpu_name() -> str:
-    """As Linux calls it."""
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(": ")[2]
-    return platform.machine()
 
 
 if __name__ == "__main__":
