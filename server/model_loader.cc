@@ -186,7 +186,7 @@ absl::Status CheckRoom(const Backend& current, size_t new_weights) {
   for (const MemoryUse& use : current.Memory()) {
     if (use.kind == "views") {
       views += use.peak;
-    } else {
+    } else if (use.kind != "code") {  // is loaded once for both
       need += use.kind == "weights" ? std::max(use.current, new_weights) : use.current;
     }
   }

@@ -84,7 +84,7 @@ struct BackendInfo {
 };
 
 struct MemoryUse {
-  std::string kind;              // "weights", "workspace", "graphs", "views"
+  std::string kind;              // as DeMemoryUse::kind in cuda_abi.h
   size_t current = 0, peak = 0;  // bytes
 };
 

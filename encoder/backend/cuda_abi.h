@@ -88,7 +88,9 @@ typedef struct DeTraceStep {
 typedef void (*DeTrace)(void* context, const DeTraceStep* step);
 
 typedef struct DeMemoryUse {
-  char kind[16];          /* "weights", "workspace", "graphs", "views" */
+  /* "weights", "workspace", "graphs", "views" (images too, and what is kept for the next ones), "code" (of the process:
+   * every backend of a device says the same) */
+  char kind[16];
   uint64_t current, peak; /* bytes */
 } DeMemoryUse;
 

@@ -18,6 +18,8 @@
 #include "kernels/linear.h"
 
 using deepencoder::cuda::Code;
+using deepencoder::cuda::FreeMemory;
+using deepencoder::cuda::LoadedCode;
 using deepencoder::cuda::MemoryAccount;
 using deepencoder::cuda::MemoryKind;
 using deepencoder::cuda::PlanSet;
@@ -110,6 +112,8 @@ Status CreateBackend(const DeBackendOptions& options, const DeTensor* tensors, i
                      DeBackend** out) {
   DEEPENCODER_RETURN(CheckOptions(options));
   DEEPENCODER_CUDA_RETURN(cudaSetDevice(options.device));
+  int64_t free_before = 0, free_after = 0;
+  DEEPENCODER_RETURN(FreeMemory(&free_before));
   auto backend = std::make_unique<DeBackend>();
   backend->device = options.device;
   backend->graphs = options.graphs != 0;
@@ -128,6 +132,11 @@ Status CreateBackend(const DeBackendOptions& options, const DeTensor* tensors, i
   DEEPENCODER_RETURN(
       PlanSet::Create(backend->weights, source.sides, buckets, *backend->linears, &backend->plans));
   backend->linears->ReleaseScratch();
+  // What is gone beside the weights, the driver took for kernels: it loads each when it is first needed, here to be
+  // measured. (Another process' allocations meanwhile would be counted too.)
+  DEEPENCODER_RETURN(FreeMemory(&free_after));
+  const auto weights = static_cast<int64_t>(backend->account.current(MemoryKind::kWeights));
+  LoadedCode(options.device) += std::max<int64_t>(free_before - free_after - weights, 0);
   DEEPENCODER_RETURN(ViewPool::Create(options.device, &backend->account, &backend->views));
   *out = backend.release();
   return {};
@@ -237,13 +246,22 @@ DeCode Trace(DeSlot* slot, DeTrace trace, void* context, DeError* error) {
 }
 
 int32_t Memory(const DeBackend* backend, DeMemoryUse* uses, int32_t capacity) {
-  for (int32_t i = 0; i < std::min<int32_t>(capacity, deepencoder::cuda::kMemoryKinds); ++i) {
+  int32_t count = 0;
+  const auto add = [&](std::string_view kind, uint64_t current, uint64_t peak) {
+    if (count < capacity) {
+      uses[count] = {};
+      CopyText(kind, uses[count].kind);
+      uses[count].current = current, uses[count].peak = peak;
+    }
+    ++count;
+  };
+  for (int i = 0; i < deepencoder::cuda::kMemoryKinds; ++i) {
     const auto kind = static_cast<MemoryKind>(i);
-    uses[i] = {};
-    CopyText(Name(kind), uses[i].kind);
-    uses[i].current = backend->account.current(kind), uses[i].peak = backend->account.peak(kind);
+    add(Name(kind), backend->account.current(kind), backend->account.peak(kind));
   }
-  return deepencoder::cuda::kMemoryKinds;
+  const auto code = static_cast<uint64_t>(LoadedCode(backend->device).load());
+  add("code", code, code);
+  return count;
 }
 
 }  // namespace
@@ -284,10 +302,10 @@ extern "C" __attribute__((visibility("default"))) DeCode deepencoder_cuda_free_m
     int32_t device, uint64_t* bytes, DeError* error) {
   return Guard(error, [&]() -> Status {
     if (bytes == nullptr) return InvalidArgument("bytes is null");
-    size_t free = 0, total = 0;
+    int64_t free = 0;
     DEEPENCODER_CUDA_RETURN(cudaSetDevice(device));
-    DEEPENCODER_CUDA_RETURN(cudaMemGetInfo(&free, &total));
-    *bytes = free;
+    DEEPENCODER_RETURN(FreeMemory(&free));
+    *bytes = static_cast<uint64_t>(free);
     return {};
   });
 }

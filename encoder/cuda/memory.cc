@@ -1,5 +1,7 @@
 #include "encoder/cuda/memory.h"
 
+#include <map>
+#include <mutex>
 #include <string>
 #include <utility>
 
@@ -19,12 +21,36 @@ const char* Name(MemoryKind kind) {
   return "";
 }
 
+void MemoryAccount::Use::RaisePeak(int64_t bytes) {
+  int64_t most = peak.load(std::memory_order_relaxed);
+  while (bytes > most && !peak.compare_exchange_weak(most, bytes, std::memory_order_relaxed)) {
+  }
+}
+
 void MemoryAccount::Add(MemoryKind kind, int64_t bytes) {
   Use& use = use_[Index(kind)];
-  const int64_t now = use.current.fetch_add(bytes, std::memory_order_relaxed) + bytes;
-  int64_t peak = use.peak.load(std::memory_order_relaxed);
-  while (now > peak && !use.peak.compare_exchange_weak(peak, now, std::memory_order_relaxed)) {
-  }
+  use.RaisePeak(use.current.fetch_add(bytes, std::memory_order_relaxed) + bytes);
+}
+
+void MemoryAccount::Set(MemoryKind kind, int64_t bytes) {
+  Use& use = use_[Index(kind)];
+  use.current.store(bytes, std::memory_order_relaxed);
+  use.RaisePeak(bytes);
+}
+
+std::atomic<int64_t>& LoadedCode(int device) {
+  static std::mutex mutex;
+  // Never destroyed: it is read until the process ends. A map's elements keep their places.
+  static auto& devices = *new std::map<int, std::atomic<int64_t>>;
+  const std::lock_guard lock(mutex);
+  return devices[device];
+}
+
+Status FreeMemory(int64_t* bytes) {
+  size_t free = 0, total = 0;
+  DEEPENCODER_CUDA_RETURN(cudaMemGetInfo(&free, &total));
+  *bytes = static_cast<int64_t>(free);
+  return {};
 }
 
 DeviceBuffer::DeviceBuffer(DeviceBuffer&& other) noexcept { *this = std::move(other); }

@@ -20,6 +20,8 @@ const char* Name(MemoryKind kind);
 class MemoryAccount {
  public:
   void Add(MemoryKind kind, int64_t bytes);  // negative: given back
+  // For what is counted elsewhere; calls for one kind must not overlap, nor be mixed with Add.
+  void Set(MemoryKind kind, int64_t bytes);
   size_t current(MemoryKind kind) const {
     return use_[Index(kind)].current.load(std::memory_order_relaxed);
   }
@@ -30,10 +32,18 @@ class MemoryAccount {
  private:
   static int Index(MemoryKind kind) { return static_cast<int>(kind); }
   struct Use {
+    void RaisePeak(int64_t bytes);
     std::atomic<int64_t> current{0}, peak{0};
   };
   Use use_[kMemoryKinds];
 };
+
+// Bytes of kernels that the driver has loaded onto the device for this process, as far as backends saw it happen. They
+// stay until the process ends, whichever backend they were loaded for. Lives as long as the process.
+std::atomic<int64_t>& LoadedCode(int device);
+
+// Of the current device, in this process or another.
+Status FreeMemory(int64_t* bytes);
 
 // cudaMalloc'ed on the device that is current at Create. Move-only. The account must outlive it.
 class DeviceBuffer {

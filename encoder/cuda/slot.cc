@@ -111,8 +111,8 @@ Status Slot::RunTraced(const EncoderPlan& plan) {
 }
 
 Status Slot::Capture(const EncoderPlan& plan) {
-  size_t free_before = 0, free_after = 0, total = 0;
-  DEEPENCODER_CUDA_RETURN(cudaMemGetInfo(&free_before, &total));
+  int64_t free_before = 0, free_after = 0;
+  DEEPENCODER_RETURN(FreeMemory(&free_before));
   DEEPENCODER_CUDA_RETURN(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
   const Status recorded = Run(plan);
   cudaGraph_t graph = nullptr;
@@ -127,10 +127,9 @@ Status Slot::Capture(const EncoderPlan& plan) {
   graphs_[&plan] = executable;
   DEEPENCODER_CUDA_RETURN(cudaGraphUpload(executable, stream_));
   DEEPENCODER_CUDA_RETURN(cudaStreamSynchronize(stream_));
-  DEEPENCODER_CUDA_RETURN(cudaMemGetInfo(&free_after, &total));
+  DEEPENCODER_RETURN(FreeMemory(&free_after));
   // The device tells only what is free; other processes' allocations in between would be counted too.
-  const int64_t bytes =
-      std::max<int64_t>(static_cast<int64_t>(free_before) - static_cast<int64_t>(free_after), 0);
+  const int64_t bytes = std::max<int64_t>(free_before - free_after, 0);
   graph_bytes_ += bytes;
   account_->Add(MemoryKind::kGraphs, bytes);
   return {};

@@ -113,7 +113,9 @@ Status CheckJobs(int width, int height, const DeResizeJob* jobs, int count) {
 }  // namespace
 
 ViewPool::~ViewPool() {
-  if (pool_ != nullptr) cudaMemPoolDestroy(pool_);
+  if (pool_ == nullptr) return;
+  cudaMemPoolDestroy(pool_);
+  account_->Set(MemoryKind::kViews, 0);
 }
 
 Status ViewPool::Create(int device, MemoryAccount* account, std::unique_ptr<ViewPool>* pool) {
@@ -138,20 +140,24 @@ Status ViewPool::Allocate(size_t bytes, cudaStream_t stream, void** data) {
             "no device memory for the views of an image (" + std::to_string(bytes) + " bytes)"};
   }
   DEEPENCODER_CUDA_RETURN(error);
-  account_->Add(MemoryKind::kViews, static_cast<int64_t>(bytes));
+  Count();
   return {};
 }
 
-void ViewPool::Free(void* data, size_t bytes, cudaStream_t stream) {
-  cudaFreeAsync(data, stream);
-  account_->Add(MemoryKind::kViews, -static_cast<int64_t>(bytes));
+void ViewPool::Free(void* data, cudaStream_t stream) { cudaFreeAsync(data, stream); }
+
+void ViewPool::Count() {
+  uint64_t reserved = 0;
+  const std::lock_guard lock(counting_);
+  if (cudaMemPoolGetAttribute(pool_, cudaMemPoolAttrReservedMemCurrent, &reserved) == cudaSuccess)
+    account_->Set(MemoryKind::kViews, static_cast<int64_t>(reserved));
 }
 
 Views::~Views() {
   if (data_ == nullptr) return;
   // Whoever read the views has waited for its stream, so no order with that stream is needed.
   cudaStream_t stream = nullptr;
-  if (this_thread_stream.Get(pool_->device(), &stream).ok()) pool_->Free(data_, bytes_, stream);
+  if (this_thread_stream.Get(pool_->device(), &stream).ok()) pool_->Free(data_, stream);
 }
 
 Status Views::Create(ViewPool* pool, const uint8_t* rgb, int width, int height,
@@ -214,7 +220,7 @@ Status Views::Create(ViewPool* pool, const uint8_t* rgb, int width, int height,
     return {};
   };
   const Status status = enqueue();
-  pool->Free(block, scratch.bytes(), stream);
+  pool->Free(block, stream);
   if (status.ok()) *views = std::move(made);
   return status;
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "encoder/backend/cuda_abi.h"
@@ -22,15 +23,19 @@ class ViewPool {
   static Status Create(int device, MemoryAccount* account, std::unique_ptr<ViewPool>* pool);
 
   Status Allocate(size_t bytes, cudaStream_t stream, void** data);
-  // `bytes` as allocated. The memory is reused once what `stream` holds so far is done.
-  void Free(void* data, size_t bytes, cudaStream_t stream);
+  // The memory is reused once what `stream` holds so far is done.
+  void Free(void* data, cudaStream_t stream);
 
   int device() const { return device_; }
 
  private:
+  // What the device has given to the pool, used or kept, goes to the account.
+  void Count();
+
   int device_ = 0;
   cudaMemPool_t pool_ = nullptr;
   MemoryAccount* account_ = nullptr;
+  std::mutex counting_;
 };
 
 // The views of one image, in the order of the jobs that made them. Immutable.

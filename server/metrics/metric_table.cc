@@ -102,7 +102,8 @@ constexpr MetricSpec kTable[] = {
      "Reloads of the weights asked for: ok, or why the old ones were kept: busy (another one was under way), memory (no room for "
      "both), checkpoint (missing or broken), stopping (the server was starting or draining), failed (device or values)."},
     {MetricId::kDeviceMemory, "deepencoder_device_memory_bytes", kGauge, "bytes", "device,kind", kNone,
-     "Memory the backend holds on a device, by what for."},
+     "Memory the backend holds on a device, by what for: weights, workspace, graphs, views (on a GPU images too, and what is kept "
+     "for the next ones), code (kernels, of the whole process). A GPU's driver holds its context beside that."},
     {MetricId::kDeviceMemoryPeak, "deepencoder_device_memory_peak_bytes", kGauge, "bytes", "device,kind", kNone,
      "The most it has held since these weights were loaded."},
     // ---- the GPUs as the driver sees them (NVML), each that the server uses; absent without a GPU
