@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <utility>
@@ -38,22 +39,41 @@ std::string Timestamp() {
   return absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::Now(), absl::UTCTimeZone());
 }
 
+// Bytes of the character of UTF-8 that `text`, which is not empty, begins with; 0 if it begins with none.
+size_t CharacterBytes(std::string_view text) {
+  const auto byte = [text](size_t i) { return static_cast<unsigned char>(text[i]); };
+  if (byte(0) < 0x80) return 1;
+  const size_t bytes = byte(0) >= 0xF0 ? 4 : byte(0) >= 0xE0 ? 3 : 2;
+  if (byte(0) < 0xC2 || byte(0) > 0xF4 || text.size() < bytes) return 0;
+  for (size_t i = 1; i < bytes; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return 0;
+  }
+  const bool overlong = (byte(0) == 0xE0 && byte(1) < 0xA0) || (byte(0) == 0xF0 && byte(1) < 0x90);
+  const bool surrogate = byte(0) == 0xED && byte(1) >= 0xA0;
+  const bool past_unicode = byte(0) == 0xF4 && byte(1) >= 0x90;
+  return overlong || surrogate || past_unicode ? 0 : bytes;
+}
+
 // Control characters, quotes and backslashes escaped as JSON wants it: nothing that a client sent can
-// begin a line of its own. Bytes over 0x7F pass (UTF-8).
+// begin a line of its own. What is no UTF-8, which no JSON may hold, becomes U+FFFD.
 std::string Quoted(std::string_view text) {
   std::string quoted = "\"";
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
+  while (!text.empty()) {
+    const size_t bytes = CharacterBytes(text);
+    const char c = text.front();
+    if (bytes == 0) {
+      quoted += "\\ufffd";
+    } else if (c == '"' || c == '\\') {
       quoted += '\\';
       quoted += c;
-    } else if (byte < 0x20 || byte == 0x7F) {
+    } else if ((c >= 0 && c < 0x20) || c == 0x7F) {
       char escape[8];
-      std::snprintf(escape, sizeof(escape), "\\u%04x", byte);
+      std::snprintf(escape, sizeof(escape), "\\u%04x", c);
       quoted += escape;
     } else {
-      quoted += c;
+      quoted += text.substr(0, bytes);
     }
+    text.remove_prefix(std::max<size_t>(bytes, 1));
   }
   return quoted += '"';
 }

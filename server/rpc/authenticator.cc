@@ -17,6 +17,15 @@ std::optional<std::string_view> BearerToken(std::string_view authorization) {
   return authorization.substr(kScheme.size());
 }
 
+// Of "/package.Service/Method". Empty if the path has another form: gRPC asks before it looks whether there
+// is such a method.
+std::string_view ServiceOf(std::string_view path) {
+  if (!path.starts_with('/')) return {};
+  path.remove_prefix(1);
+  const size_t slash = path.rfind('/');
+  return slash == std::string_view::npos ? std::string_view() : path.substr(0, slash);
+}
+
 }  // namespace
 
 Authenticator::Authenticator(std::vector<std::string> open, RpcObserver* observer,
@@ -25,9 +34,9 @@ Authenticator::Authenticator(std::vector<std::string> open, RpcObserver* observe
 
 absl::Status Authenticator::Check(std::string_view path,
                                   const std::vector<std::string_view>& authorization) const {
-  const std::string_view service =
-      path.substr(0, path.rfind('/')).substr(path.starts_with('/') ? 1 : 0);
-  if (std::find(open_.begin(), open_.end(), service) != open_.end()) return absl::OkStatus();
+  if (std::find(open_.begin(), open_.end(), ServiceOf(path)) != open_.end()) {
+    return absl::OkStatus();
+  }
   if (authorization.empty()) {
     return Refuse(AuthFailure::kMissing, path,
                   "a bearer token is needed: there is no 'authorization' metadata");

@@ -28,7 +28,7 @@ class Authenticator {
   // Before the first call; no token is valid otherwise. `tokens` must outlive this.
   void SetTokens(const Reloaded<TokenSet>* tokens) { tokens_ = tokens; }
 
-  // `path` is "/package.Service/Method"; `authorization` all values of that metadata key.
+  // `path` is what the client sent as "/package.Service/Method", of any form; `authorization` all values of that metadata key.
   // Errors: UNAUTHENTICATED, saying what is missing and never what is right.
   absl::Status Check(std::string_view path,
                      const std::vector<std::string_view>& authorization) const;

@@ -1,5 +1,6 @@
 #include "server/trace/tracer.h"
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -15,6 +16,12 @@ bool IsSampled(const TraceId& id, double ratio) {
   return static_cast<double>(low >> 1) < ratio * kRange;
 }
 
+// What W3C Trace Context allows in it. gRPC lets other bytes in, and a collector would refuse every span of a
+// message whose strings are not UTF-8.
+bool IsTracestate(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) { return c >= 0x20 && c < 0x7F; });
+}
+
 }  // namespace
 
 Span Tracer::Begin(std::string_view traceparent, std::string_view tracestate) const {
@@ -25,7 +32,7 @@ Span Tracer::Begin(std::string_view traceparent, std::string_view tracestate) co
     span.context.sampled = parent->sampled;
     span.parent = parent->span_id;
     span.remote_parent = true;
-    if (span.context.sampled) span.trace_state = tracestate;
+    if (span.context.sampled && IsTracestate(tracestate)) span.trace_state = tracestate;
   } else {
     span.context.trace_id = RandomTraceId();
     span.context.sampled = IsSampled(span.context.trace_id, ratio_);

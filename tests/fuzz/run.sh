@@ -7,7 +7,7 @@
 #   --jobs N      runs at a time (default: the number of cores)
 #   --keep DIR    where grown corpora and findings stay (default: thrown away)
 #   NAME          runs to do (default: all): jpeg png webp tiff bmp_gif metadata config safetensors checkpoint request
-#                 infer object_name command_line
+#                 infer call_metadata token_file object_name command_line
 #   DEEPENCODER_FUZZ_SEED=N  the same mutations each time, as far as time goes (default: others each time)
 #
 # Ends with a line for each run, and with status 1 if one found something: the input lies in tests/fuzz/findings, and
@@ -31,7 +31,7 @@ build="${DEEPENCODER_FUZZ_BUILD:-build-fuzz}" data=tests/data
 # mutation seldom leaves its format.
 declare -A target=([jpeg]=image [png]=image [webp]=image [tiff]=image [bmp_gif]=image)
 declare -A patterns=([jpeg]='*.jpg' [png]='*.png' [webp]='*.webp' [tiff]='*.tif*' [bmp_gif]='*.bmp *.gif')
-all=(jpeg png webp tiff bmp_gif metadata config safetensors checkpoint request infer object_name command_line)
+all=(jpeg png webp tiff bmp_gif metadata config safetensors checkpoint request infer call_metadata token_file object_name command_line)
 [ ${#names[@]} -gt 0 ] || names=("${all[@]}")
 for name in "${names[@]}"; do
   [[ " ${all[*]} " == *" $name "* ]] || { echo "run.sh: unknown run '$name'; known: ${all[*]}" >&2; exit 2; }

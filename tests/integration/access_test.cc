@@ -267,6 +267,17 @@ TEST_F(TokenTest, EveryMethodButHealthWantsOne) {
   EXPECT_EQ(RunClient({"health", "--server=" + server_->address("grpc")}).out, "SERVING\n");
 }
 
+// Names that no service can have, as a client that is none of gRPC's may send them.
+TEST_F(TokenTest, OddPathsAreRefused) {
+  const auto channel = Channel();
+  for (const char* path : {"/", "//", "/x", "x", "///", "/grpc.health.v1.Health"}) {
+    const grpc::Status status = Call(*channel, path, {});
+    EXPECT_NE(status.error_code(), grpc::StatusCode::OK) << path;
+    EXPECT_TRUE(server_->process().running()) << path;
+    EXPECT_TRUE(Ask(server_->address("grpc"), std::nullopt, kToken).ok()) << path;
+  }
+}
+
 TEST_F(TokenTest, ErrorsSayWhatIsMissingAndNothingElse) {
   const auto channel = Channel();
   const std::string method = "/deepencoder.v1.VisionEncoder/GetModelInfo";

@@ -39,6 +39,27 @@ TEST_F(LogTest, Json) {
             "\"seconds\":null,\"n\":-1}\n");
 }
 
+TEST_F(LogTest, WhatIsNoUtf8IsReplaced) {
+  const auto quoted = [this](std::string_view text) {
+    lines_.clear();
+    Make(LogLevel::kDebug, LogFormat::kJson).Info("x", {{"v", text}});
+    const size_t at = lines_.at(0).find("\"v\":\"") + 5;
+    return lines_[0].substr(at, lines_[0].rfind('"') - at);
+  };
+  for (const char* text : {"\u00e9", "\u20ac", "\u0800", "\ud7ff", "\U0001f600", "\U0010ffff"}) {
+    EXPECT_EQ(quoted(text), text);
+  }
+  EXPECT_EQ(quoted("a\xFFz"), "a\\ufffdz");
+  EXPECT_EQ(quoted("\xC3"), "\\ufffd");
+  EXPECT_EQ(quoted("\xE2\x82"), "\\ufffd\\ufffd");
+  EXPECT_EQ(quoted("\xC0\x80"), "\\ufffd\\ufffd");  // overlong
+  EXPECT_EQ(quoted("\xE0\x80\x80"), "\\ufffd\\ufffd\\ufffd");
+  EXPECT_EQ(quoted("\xF0\x80\x80\x80").size(), 4 * 6);
+  EXPECT_EQ(quoted("\xED\xA0\x80").size(), 3 * 6);      // a surrogate
+  EXPECT_EQ(quoted("\xF4\x90\x80\x80").size(), 4 * 6);  // past Unicode
+  EXPECT_EQ(quoted("\xC3\""), "\\ufffd\\\"");           // a quote ends no character
+}
+
 TEST_F(LogTest, LevelsBelowTheLeastAreLeftOut) {
   const Logger logger = Make(LogLevel::kWarning, LogFormat::kText);
   logger.Debug("no");

@@ -32,6 +32,18 @@ TEST(TracerTest, TheParentDecidesWhateverTheRatio) {
   }
 }
 
+// A collector would refuse the whole message that such a text is in.
+TEST(TracerTest, AStateThatIsNoTextIsNotPassedOn) {
+  Kept sink;
+  const Tracer tracer(0, &sink);
+  for (const char* state : {"vendor=\xFF", "vendor=\xC3\xA9", "vendor=1\n", "\x7F"}) {
+    const Span span = tracer.Begin(kKeep, state);
+    EXPECT_TRUE(span.context.sampled);
+    EXPECT_EQ(span.trace_state, "") << state;
+  }
+  EXPECT_EQ(tracer.Begin(kKeep, "a=1,b@c=x y").trace_state, "a=1,b@c=x y");
+}
+
 TEST(TracerTest, WithoutAParentTheRatioDecides) {
   Kept sink;
   const auto share = [&sink](double ratio) {
