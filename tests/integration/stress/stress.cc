@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "client/retry.h"
 #include "deepencoder/v1/vision_encoder.grpc.pb.h"
 
 namespace deepencoder {
@@ -22,6 +23,7 @@ constexpr absl::Duration kPatience = absl::Minutes(10);
 
 struct Item {
   std::string name;
+  std::string mode;
   v1::EncodeImageRequest request;
   uint64_t hash = 0;  // of the reply that it gets alone
 };
@@ -43,6 +45,7 @@ uint64_t HashOf(const v1::EncodeImageResponse& reply) {
 struct Call {
   grpc::Status status;
   v1::EncodeImageResponse reply;
+  absl::Duration retry_after;  // a full server's word
 };
 
 class Stress {
@@ -97,6 +100,7 @@ class Stress {
       const v1::ModeInfo& mode = modes[random_() % modes.size()];
       Item item;
       item.request.set_encoded(file);
+      item.mode = mode.name();
       item.request.set_mode(mode.mode());
       item.request.set_dtype(static_cast<v1::DType>(v1::DTYPE_BF16 + random_() % 3));
       item.request.set_max_tiles(static_cast<int>(4 + random_() % 6));
@@ -113,6 +117,7 @@ class Stress {
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
     call.status = stub.EncodeImage(&context, request, &call.reply);
+    call.retry_after = client::RetryDelayOf(call.status).value_or(absl::ZeroDuration());
     return call;
   }
 
@@ -127,6 +132,7 @@ class Stress {
     absl::SleepFor(after);
     context.TryCancel();
     call.status = ended.get_future().get();
+    call.retry_after = client::RetryDelayOf(call.status).value_or(absl::ZeroDuration());
     return call;
   }
 
@@ -152,28 +158,31 @@ class Stress {
     while (absl::Now() < end_) {
       const Item& item = items_[random() % items_.size()];
       const absl::Duration soon = absl::Microseconds(random() % 100'000);
+      absl::Duration wait;
       switch (random() % 10) {
         case 0:
-          Note("broken file", item, Send(stub, Broken(item.request, &random), kPatience),
-               {INVALID_ARGUMENT});
+          wait = Note("broken file", item, Send(stub, Broken(item.request, &random), kPatience),
+                      {INVALID_ARGUMENT});
           break;
         case 1:
-          Note("near deadline", item, Send(stub, item.request, soon), {DEADLINE_EXCEEDED, OK});
+          wait =
+              Note("near deadline", item, Send(stub, item.request, soon), {DEADLINE_EXCEEDED, OK});
           break;
         case 2:
-          Note("cancelled", item, SendAndCancel(stub, item.request, soon), {CANCELLED, OK});
+          wait = Note("cancelled", item, SendAndCancel(stub, item.request, soon), {CANCELLED, OK});
           break;
         case 3:
-          Stream(stub, &random);
+          wait = Stream(stub, &random);
           break;
         default:
-          Note("image", item, Send(stub, item.request, kPatience), {OK});
+          wait = Note("image", item, Send(stub, item.request, kPatience), {OK});
       }
+      absl::SleepFor(std::min(wait, end_ - absl::Now()));
     }
   }
 
-  // Images on one stream, a broken one among them.
-  void Stream(v1::VisionEncoder::Stub& stub, std::mt19937_64* random) {
+  // Images on one stream, a broken one among them. Returns when to come back, as Note does.
+  absl::Duration Stream(v1::VisionEncoder::Stub& stub, std::mt19937_64* random) {
     constexpr int kImages = 4;
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(absl::Now() + kPatience));
@@ -189,6 +198,7 @@ class Stress {
     }
     stream->WritesDone();
     std::vector<int> answers(kImages, 0);
+    absl::Duration wait;
     Call call;
     while (stream->Read(&call.reply)) {
       const size_t at = std::min<size_t>(std::stoul(call.reply.id()), kImages - 1);
@@ -196,38 +206,46 @@ class Stress {
       call.reply.clear_id();
       call.status = grpc::Status(static_cast<grpc::StatusCode>(call.reply.error().code()),
                                  call.reply.error().message());
-      Note("streamed image", *sent[at], call,
-           {static_cast<int>(at) == broken ? grpc::StatusCode::INVALID_ARGUMENT
-                                           : grpc::StatusCode::OK});
+      call.retry_after = absl::Seconds(call.reply.error().retry_after());
+      wait =
+          std::max(wait, Note("streamed image", *sent[at], call,
+                              {static_cast<int>(at) == broken ? grpc::StatusCode::INVALID_ARGUMENT
+                                                              : grpc::StatusCode::OK}));
     }
     const grpc::Status ended = stream->Finish();
     if (!ended.ok() || answers != std::vector<int>(kImages, 1)) {
       const std::lock_guard lock(mutex_);
-      Wrong(absl::StrCat(
-          "a stream of ", kImages,
-          " images ended otherwise than with an answer for each: ", ended.error_message()));
+      Wrong("stream", absl::StrCat("a stream of ", kImages,
+                                   " images ended otherwise than with an answer for each: ",
+                                   ended.error_message()));
     }
+    return wait;
   }
 
-  // One call and its answer. RESOURCE_EXHAUSTED is an answer to anything: the server is full.
-  void Note(const std::string& kind, const Item& item, const Call& call,
-            const std::vector<grpc::StatusCode>& expected) {
+  // One call and its answer. RESOURCE_EXHAUSTED is an answer to anything: the server is full, and says
+  // after how long the client shall come back, which is returned.
+  absl::Duration Note(const std::string& kind, const Item& item, const Call& call,
+                      const std::vector<grpc::StatusCode>& expected) {
     const grpc::StatusCode code = call.status.error_code();
     const bool right = code == grpc::StatusCode::OK && HashOf(call.reply) == item.hash;
     const std::lock_guard lock(mutex_);
     ++report_.calls;
     ++report_.codes[absl::StatusCodeToString(static_cast<absl::StatusCode>(code))];
     if (right) ++report_.good[kind];
-    if (code == grpc::StatusCode::RESOURCE_EXHAUSTED) return;
+    if (code == grpc::StatusCode::RESOURCE_EXHAUSTED) return call.retry_after;
     if (std::find(expected.begin(), expected.end(), code) == expected.end()) {
-      Wrong(absl::StrCat(kind, ", ", item.name, ": ", call.status.error_message(), " (code ",
+      Wrong(absl::StrCat(kind, ", ", item.mode),
+            absl::StrCat(kind, ", ", item.name, ": ", call.status.error_message(), " (code ",
                          static_cast<int>(code), ")"));
     } else if (code == grpc::StatusCode::OK && !right) {
-      Wrong(absl::StrCat(kind, ", ", item.name, ": not the reply that it got alone"));
+      Wrong(absl::StrCat(kind, ", ", item.mode),
+            absl::StrCat(kind, ", ", item.name, ": not the reply that it got alone"));
     }
+    return absl::ZeroDuration();
   }
 
-  void Wrong(std::string what) {
+  void Wrong(const std::string& kind, std::string what) {
+    ++report_.wrong_by_kind[kind];
     if (report_.wrong.size() < kWrongKept) report_.wrong.push_back(std::move(what));
   }
 
@@ -240,6 +258,12 @@ class Stress {
   StressReport report_;  // guarded by mutex_
 };
 
+int64_t Sum(const std::map<std::string, int64_t>& counts) {
+  int64_t sum = 0;
+  for (const auto& [name, count] : counts) sum += count;
+  return sum;
+}
+
 std::string CountsJson(const std::map<std::string, int64_t>& counts) {
   std::string json = "{";
   for (const auto& [name, count] : counts) {
@@ -250,15 +274,14 @@ std::string CountsJson(const std::map<std::string, int64_t>& counts) {
 
 }  // namespace
 
-int64_t StressReport::right() const {
-  int64_t sum = 0;
-  for (const auto& [kind, count] : good) sum += count;
-  return sum;
-}
+int64_t StressReport::right() const { return Sum(good); }
+
+int64_t StressReport::wrong_count() const { return Sum(wrong_by_kind); }
 
 std::string StressReport::ToJson() const {
   return absl::StrCat("{\"calls\": ", calls, ", \"right\": ", right(),
-                      ", \"wrong\": ", wrong.size(), ",\n \"right_by_kind\": ", CountsJson(good),
+                      ", \"wrong\": ", wrong_count(), ",\n \"right_by_kind\": ", CountsJson(good),
+                      ",\n \"wrong_by_kind\": ", CountsJson(wrong_by_kind),
                       ",\n \"codes\": ", CountsJson(codes), "}\n");
 }
 

@@ -2,7 +2,7 @@
 //
 // Many clients at once send what a server meets: modes, sizes and types mixed, files that are broken,
 // calls that are cancelled, deadlines that are too near. Only what clients see is looked at, so any server
-// can be asked, wherever it runs.
+// can be asked, wherever it runs. Whom a full server turns away comes back when it says.
 #pragma once
 
 #include <cstdint>
@@ -30,9 +30,13 @@ struct StressReport {
   int64_t calls = 0;                     // each has had one answer
   std::map<std::string, int64_t> good;   // replies that are right, by the kind of their request
   std::map<std::string, int64_t> codes;  // of all calls
-  std::vector<std::string> wrong;  // replies that differ, or codes that the request cannot lead to
+  // Replies that differ, or codes that the request cannot lead to: how many of what kind and mode, and
+  // the first ones in words.
+  std::map<std::string, int64_t> wrong_by_kind;
+  std::vector<std::string> wrong;
 
   int64_t right() const;
+  int64_t wrong_count() const;
   std::string ToJson() const;
 };
 
