@@ -48,13 +48,32 @@ def check(path):
     print(f"{os.path.basename(path)}: {', '.join(sorted(by_kind))}")
 
 
+def check_shared_memory():
+    """One volume in memory as /dev/shm of the encoder and the sidecar, and of no chart without it."""
+    model = {"existingClaim": "model"}
+    sidecar = {"enabled": True, "container": {"name": "llm", "image": "llm"}}
+    for enabled in (False, True):
+        made = documents({"model": model, "sidecar": sidecar, "sharedMemory": {"enabled": enabled}})
+        pod = next(one for one in made if one["kind"] == "Deployment")["spec"]["template"]["spec"]
+        mounted = [mount["name"] for container in pod["containers"] for mount in container["volumeMounts"]
+                   if mount["mountPath"] == "/dev/shm"]
+        volumes = [volume for volume in pod["volumes"] if volume["name"] == "shared-memory"]
+        asked = {"name": "DEEPENCODER_SHARED_MEMORY", "value": "true"} in pod["containers"][0]["env"]
+        if enabled:
+            assert mounted == ["shared-memory"] * 2 and asked and volumes[0]["emptyDir"]["medium"] == "Memory", (mounted, volumes)
+        else:
+            assert not mounted and not volumes and not asked, (mounted, volumes)
+
+
 def main():
     messages = chart.lint(CHART, values={"model": {"existingClaim": "model"}})
     assert not messages["errors"], messages
     for path in sorted(glob.glob(os.path.join(CHART, "examples", "*.yaml"))):
         if os.path.basename(path) != "prometheus-adapter.yaml":  # values of another chart
             check(path)
-    for wrong in ({}, {"image": {"target": "rocm"}, "model": {"existingClaim": "model"}}):
+    check_shared_memory()
+    for wrong in ({}, {"image": {"target": "rocm"}, "model": {"existingClaim": "model"}},
+                  {"sharedMemory": {"enabled": True}, "model": {"existingClaim": "model"}}):
         try:
             documents(wrong)
         except Exception as error:  # pylint: disable=broad-except
