@@ -1,15 +1,15 @@
 // `deepencoder reload`: asks a running server for other weights.
 #include <grpcpp/client_context.h>
-#include <grpcpp/create_channel.h>
-#include <grpcpp/security/credentials.h>
 
 #include <cstdio>
-#include <optional>
+#include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "client/channel.h"
 #include "client/commands.h"
 #include "client/flags.h"
+#include "client/server_flags.h"
 #include "client/tensor_file.h"
 #include "deepencoder/v1/admin.grpc.pb.h"
 
@@ -17,7 +17,8 @@ namespace deepencoder::client {
 namespace {
 
 struct ReloadArguments {
-  std::string server, model;
+  ServerFlags server;
+  std::string model;
   absl::Duration timeout = absl::Minutes(10);
   bool json = false, help = false;
 };
@@ -27,6 +28,8 @@ const char kUsage[] =
     "\n"
     "  deepencoder reload --server=unix:/run/deepencoder/admin.sock\n"
     "  deepencoder reload --server=127.0.0.1:50052 --model=/models/DeepSeek-OCR-2026-11\n"
+    "  deepencoder reload --server=ocr.example:50052 --root-certificates=ca.pem "
+    "--token-file=operator.token\n"
     "\n"
     "The server loads them beside those it serves, then switches; no request is lost. A reload "
     "that\n"
@@ -39,7 +42,9 @@ const char kUsage[] =
 FlagSet ReloadFlags(ReloadArguments& args) {
   FlagSet flags;
   flags.AddText("server", "ADDRESS", "The server's --admin-listen: unix:PATH or host:port.",
-                &args.server);
+                &args.server.server);
+  args.server.token_variable = kAdminTokenVariable;
+  AddAccessFlags(flags, args.server);
   flags.AddText("model", "DIR",
                 "Folder of the checkpoint, as the server sees it.\nDefault: the one it serves.",
                 &args.model);
@@ -73,14 +78,21 @@ int RunReload(const std::vector<std::string>& words) {
     std::fputs((kUsage + flags.Help()).c_str(), stdout);
     return kExitOk;
   }
-  if (!parsed.ok() || !others.empty() || args.server.empty()) {
+  if (!parsed.ok() || !others.empty() || args.server.server.empty()) {
     PrintError("reload: " + (!parsed.ok()     ? std::string(parsed.message())
                              : others.empty() ? "--server is required: the server's --admin-listen"
                                               : "unexpected argument '" + others.front() + "'"));
     return kExitUsage;
   }
-  const auto stub =
-      v1::Admin::NewStub(grpc::CreateChannel(args.server, grpc::InsecureChannelCredentials()));
+  const absl::StatusOr<ClientOptions> access = WithServerFlags(args.server);
+  const auto channel = access.ok()
+                           ? OpenChannel(args.server.server, *access)
+                           : absl::StatusOr<std::shared_ptr<grpc::Channel>>(access.status());
+  if (!channel.ok()) {
+    PrintError("reload: " + std::string(channel.status().message()));
+    return kExitUsage;
+  }
+  const auto stub = v1::Admin::NewStub(*channel);
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + args.timeout));
   v1::ReloadModelRequest request;

@@ -13,7 +13,6 @@ constexpr char kRootVariable[] = "DEEPENCODER_ROOT_CERTIFICATES";
 constexpr char kCertificateVariable[] = "DEEPENCODER_CLIENT_CERTIFICATE";
 constexpr char kKeyVariable[] = "DEEPENCODER_CLIENT_KEY";
 constexpr char kNameVariable[] = "DEEPENCODER_SERVER_NAME";
-constexpr char kTokenVariable[] = "DEEPENCODER_TOKEN";
 
 std::string Variable(const char* name) {
   const char* value = std::getenv(name);
@@ -31,14 +30,18 @@ std::string Stripped(const std::string& text) {
 
 void AddServerFlags(FlagSet& flags, ServerFlags& values) {
   values.server = ServerFromEnvironment();
+  flags.AddText("server", "ADDRESS",
+                "host:port or unix:PATH. Default: $DEEPENCODER_SERVER, else 127.0.0.1:50051.",
+                &values.server);
+  AddAccessFlags(flags, values);
+}
+
+void AddAccessFlags(FlagSet& flags, ServerFlags& values) {
   values.files.root_certificates = Variable(kRootVariable);
   values.files.client_certificate = Variable(kCertificateVariable);
   values.files.client_key = Variable(kKeyVariable);
   values.files.server_name = Variable(kNameVariable);
-  flags.AddText("server", "ADDRESS",
-                "host:port or unix:PATH. Default: $DEEPENCODER_SERVER, else 127.0.0.1:50051.",
-                &values.server);
-  flags.AddSwitch("tls", "Encrypt; implied by the next three.", &values.tls);
+  flags.AddSwitch("tls", "Encrypt; implied by the next three, but for a unix socket.", &values.tls);
   flags.AddText("root-certificates", "PEM",
                 "Whom to trust. Default: $DEEPENCODER_ROOT_CERTIFICATES, else the system's.",
                 &values.files.root_certificates);
@@ -51,18 +54,18 @@ void AddServerFlags(FlagSet& flags, ServerFlags& values) {
       "server-name", "NAME",
       "In the server's certificate, if not its address.\nDefault: $DEEPENCODER_SERVER_NAME.",
       &values.files.server_name);
-  flags.AddText("token-file", "FILE",
-                "Bearer token. Default: $DEEPENCODER_TOKEN (a flag would be seen by all users).",
-                &values.token_file);
+  flags.AddText(
+      "token-file", "FILE",
+      "Bearer token. Default: $" + values.token_variable + " (a flag would be seen by all users).",
+      &values.token_file);
 }
 
 absl::StatusOr<ClientOptions> WithServerFlags(const ServerFlags& values, ClientOptions options) {
   const TlsOptions& files = values.files;
-  if (values.tls || !files.root_certificates.empty() || !files.client_certificate.empty() ||
-      !files.client_key.empty()) {
-    options.tls = files;
-  }
-  options.token = Stripped(Variable(kTokenVariable));
+  const bool implied = !files.root_certificates.empty() || !files.client_certificate.empty() ||
+                       !files.client_key.empty();
+  if (values.tls || (implied && !values.server.starts_with("unix:"))) options.tls = files;
+  options.token = Stripped(Variable(values.token_variable.c_str()));
   if (values.token_file.empty()) return options;
   absl::StatusOr<Image> file = ReadImageFile(values.token_file);  // any file's bytes
   if (!file.ok()) return file.status();

@@ -112,15 +112,6 @@ class ArgumentReader {
   size_t next_ = 0;
 };
 
-// Nobody proves who he is yet, so what operates the server stays on this machine.
-absl::Status CheckAdminAddress(const ServerOptions& options) {
-  if (options.admin_listen.empty() || IsLocalAddress(options.admin_listen)) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("--admin-listen: '", options.admin_listen,
-                   "' can be reached from other machines, and there is no authentication: use "
-                   "unix:PATH or a loopback address"));
-}
-
 }  // namespace
 
 ServerOptions DefaultOptions() {
@@ -149,7 +140,6 @@ absl::StatusOr<Command> ParseCommandLine(std::span<const char* const> args,
         "--model=DIR is required: the folder of a DeepSeek-OCR checkpoint ('deepencoder checkpoint "
         "synthesize DIR' makes one to try things with)");
   }
-  if (absl::Status status = CheckAdminAddress(command.options); !status.ok()) return status;
   if (absl::Status status = CheckSecurity(command.options); !status.ok()) return status;
   return command;
 }

@@ -22,7 +22,8 @@ Credentials::Credentials(const ServerOptions& options, Metrics* metrics, const L
     : options_(options),
       metrics_(metrics),
       logger_(logger),
-      authenticator_({std::begin(kOpenServices), std::end(kOpenServices)}, metrics, logger) {}
+      authenticator_({std::begin(kOpenServices), std::end(kOpenServices)}, metrics, logger),
+      operators_({}, metrics, logger) {}
 
 absl::Status Credentials::Load() {
   if (!options_.tls_cert.empty()) {
@@ -40,15 +41,26 @@ absl::Status Credentials::Load() {
     if (!tls.ok()) return Of("--tls-cert, --tls-key, --tls-client-ca", tls.status());
     tls_ = *std::move(tls);
   }
-  if (!options_.token_file.empty()) {
-    auto tokens = Reloaded<TokenSet>::Create(
-        "tokens", {options_.token_file}, kFilePeriod,
-        [path = options_.token_file] { return TokenSet::Load(path); }, logger_,
-        [metrics = metrics_](bool ok) { metrics->OnCredentialReload("tokens", ok); });
-    if (!tokens.ok()) return Of("--token-file", tokens.status());
-    tokens_ = *std::move(tokens);
-    authenticator_.SetTokens(tokens_.get());
+  if (absl::Status status =
+          LoadTokens("--token-file", options_.token_file, "tokens", &tokens_, &authenticator_);
+      !status.ok()) {
+    return status;
   }
+  return LoadTokens("--admin-token-file", options_.admin_token_file, "admin_tokens", &admin_tokens_,
+                    &operators_);
+}
+
+absl::Status Credentials::LoadTokens(const char* option, const std::string& path,
+                                     const std::string& what,
+                                     std::unique_ptr<Reloaded<TokenSet>>* tokens,
+                                     Authenticator* authenticator) {
+  if (path.empty()) return absl::OkStatus();
+  auto loaded = Reloaded<TokenSet>::Create(
+      what, {path}, kFilePeriod, [path] { return TokenSet::Load(path); }, logger_,
+      [what, metrics = metrics_](bool ok) { metrics->OnCredentialReload(what, ok); });
+  if (!loaded.ok()) return Of(option, loaded.status());
+  *tokens = *std::move(loaded);
+  authenticator->SetTokens(tokens->get());
   return absl::OkStatus();
 }
 

@@ -115,6 +115,7 @@ absl::Duration OrInfinite(absl::Duration bound) {
 
 ConnectionOptions ConnectionOptionsOf(const ServerOptions& options) {
   return {.max_connections = options.max_connections,
+          .max_connections_per_address = options.max_connections_per_address,
           .max_streams = options.max_streams,
           .max_metadata = options.max_metadata,
           .keepalive = OrInfinite(options.keepalive),
@@ -155,9 +156,10 @@ class Server {
         shared_memory_(MakeRpcContext()),
         kserve_(MakeRpcContext(), [this] { return service_.Admit(); }),
         health_(ServiceNames()),
-        admin_([this](const std::string& folder, Reloader::Done done) {
-          StartReload(folder, std::move(done));
-        }),
+        admin_(&credentials_.operator_names(),
+               [this](const std::string& folder, std::string by, Reloader::Done done) {
+                 StartReload(folder, std::move(by), std::move(done));
+               }),
         reloader_([this](const std::string& folder, const std::atomic<bool>& stop) {
           return Reload(folder, stop);
         }) {}
@@ -197,7 +199,7 @@ class Server {
         case Signals::Event::kStop:
           return;
         case Signals::Event::kReload:
-          StartReload("", [](const absl::StatusOr<ReloadReport>&) {});
+          StartReload("", "SIGHUP", [](const absl::StatusOr<ReloadReport>&) {});
           break;
         case Signals::Event::kNone:
           break;
@@ -314,6 +316,8 @@ class Server {
                                    .memory = kAdminMemory,
                                    .max_image_bytes = 0,
                                    .reflection = options_.reflection,
+                                   .tls = credentials_.tls(),
+                                   .authenticator = credentials_.operators(),
                                    .connections = ConnectionOptionsOf(options_)},
                                   {&admin_});
     if (!grpc.ok()) {
@@ -359,21 +363,22 @@ class Server {
   }
 
   // Whoever asks for it, a reload is counted and logged.
-  void StartReload(const std::string& folder, Reloader::Done done) {
-    reloader_.Start(folder,
-                    [this, done = std::move(done)](const absl::StatusOr<ReloadReport>& report) {
-                      metrics_.OnReload(ReloadResultOf(report.status()));
-                      if (report.ok()) {
-                        logger_->Info("reloaded", {{"folder", report->folder},
-                                                   {"old_fingerprint", report->old_fingerprint},
-                                                   {"new_fingerprint", report->new_fingerprint},
-                                                   {"seconds", report->seconds}});
-                      } else {
-                        logger_->Error("reload refused: the weights stay as they were",
-                                       {{"reason", report.status().ToString()}});
-                      }
-                      done(report);
-                    });
+  void StartReload(const std::string& folder, std::string by, Reloader::Done done) {
+    reloader_.Start(folder, [this, by = std::move(by),
+                             done = std::move(done)](const absl::StatusOr<ReloadReport>& report) {
+      metrics_.OnReload(ReloadResultOf(report.status()));
+      if (report.ok()) {
+        logger_->Info("reloaded", {{"by", by},
+                                   {"folder", report->folder},
+                                   {"old_fingerprint", report->old_fingerprint},
+                                   {"new_fingerprint", report->new_fingerprint},
+                                   {"seconds", report->seconds}});
+      } else {
+        logger_->Error("reload refused: the weights stay as they were",
+                       {{"by", by}, {"reason", report.status().ToString()}});
+      }
+      done(report);
+    });
   }
 
   // On the reload's thread, the only one that writes model_ once the server is up.

@@ -84,9 +84,9 @@ void AddAddressOptions(std::vector<OptionSpec>& table) {
                    Switch(&ServerOptions::kserve)});
   table.push_back({group, "admin-listen", "ADDRESS", "",
                    "Where the service that operates the server is found (deepencoder reload): "
-                   "unix:PATH, or HOST:PORT of the loopback interface; empty: nowhere. Whoever "
-                   "can connect there can change the weights: a socket's file takes its rights "
-                   "from the umask.",
+                   "unix:PATH or HOST:PORT; empty: nowhere. Without --admin-token-file whoever "
+                   "can connect there can change the weights, so it must be a unix socket, whose "
+                   "file takes its rights from the umask, or of the loopback interface.",
                    Text(&ServerOptions::admin_listen)});
   table.push_back({group, "ready-file", "FILE", "",
                    "File to write once serving: a line name=value for each address, with the real "

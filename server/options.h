@@ -67,14 +67,14 @@ struct ServerOptions {
   int64_t grpc_memory = 0;
   int64_t cache_bytes = 0;  // 0: no cache
   // connections; 0: no bound
-  int64_t max_connections = 0;
+  int64_t max_connections = 0, max_connections_per_address = 0;
   int64_t max_streams = 0;  // of a connection
   int64_t max_metadata = 0;
   absl::Duration keepalive, max_connection_idle, max_connection_age, max_connection_age_grace;
   absl::Duration reply_timeout;
   int64_t reply_memory = 0;
   // security; an empty file: not used
-  std::string tls_cert, tls_key, tls_client_ca, token_file;
+  std::string tls_cert, tls_key, tls_client_ca, token_file, admin_token_file;
   int64_t client_images_per_second = 0, client_bytes_per_second = 0, client_images_in_flight = 0;
   // shared memory
   bool shared_memory = false;

@@ -1,6 +1,13 @@
 // Rows of the options about who may connect, call and how much.
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "server/option_setters.h"
 #include "server/options_table.h"
+#include "server/values.h"
 
 namespace deepencoder {
 namespace {
@@ -18,6 +25,10 @@ void AddConnectionOptions(std::vector<OptionSpec>& table) {
                    "Most connections at a time; one beyond is closed at once. At most what the "
                    "process' limit of descriptors leaves room for.",
                    Integer(&ServerOptions::max_connections, 1, kMillion)});
+  table.push_back({group, "max-connections-per-address", "N", "512",
+                   "Most connections at a time from one address (of IPv6: one /64 network); one "
+                   "beyond is closed at once. Behind a proxy all clients have one address.",
+                   Integer(&ServerOptions::max_connections_per_address, 1, kMillion)});
   table.push_back({group, "max-streams", "N", "1024",
                    "Most calls at a time of one connection; clients queue what is beyond.",
                    Integer(&ServerOptions::max_streams, 1, kMillion)});
@@ -53,7 +64,7 @@ void AddSecurityOptions(std::vector<OptionSpec>& table) {
   table.push_back(
       {group, "tls-cert", "FILE", "",
        "PEM: the server's certificate, then those between it and a root. With it, every "
-       "HOST:PORT of --listen is served over TLS (1.2, 1.3) and nothing else.",
+       "HOST:PORT of --listen and --admin-listen is served over TLS (1.2, 1.3) and nothing else.",
        Text(&ServerOptions::tls_cert)});
   table.push_back({group, "tls-key", "FILE", "",
                    "PEM: its private key, not encrypted, not readable by everybody.",
@@ -66,6 +77,11 @@ void AddSecurityOptions(std::vector<OptionSpec>& table) {
                    "Bearer tokens, one of which every call but a health check must bring, on every "
                    "address: lines NAME:SECRET or NAME:sha256:HEX. Not readable by everybody.",
                    Text(&ServerOptions::token_file)});
+  table.push_back({group, "admin-token-file", "FILE", "",
+                   "Bearer tokens of those who operate the server, as in --token-file: with it, "
+                   "every call on --admin-listen must bring one. With TLS too, that may then be an "
+                   "address which other machines reach.",
+                   Text(&ServerOptions::admin_token_file)});
   table.push_back({group, "client-images-per-second", "N", "0",
                    "Images a second of one client, which is a token's name, else a certificate's "
                    "subject, else an address; 0: no limit.",
@@ -78,6 +94,31 @@ void AddSecurityOptions(std::vector<OptionSpec>& table) {
                    Integer(&ServerOptions::client_images_in_flight, 0, kMillion)});
 }
 
+namespace {
+
+// Whoever gets in there changes the weights: other machines only with a token, and only encrypted.
+absl::Status CheckAdmin(const ServerOptions& options) {
+  if (!options.admin_token_file.empty()) {
+    if (options.admin_listen.empty()) {
+      return absl::InvalidArgumentError("--admin-token-file needs --admin-listen");
+    }
+    if (options.admin_token_file == options.token_file) {
+      return absl::InvalidArgumentError(
+          "--admin-token-file and --token-file must differ: callers would operate the server");
+    }
+  }
+  if (options.admin_listen.empty() || IsLocalAddress(options.admin_listen)) return absl::OkStatus();
+  std::vector<std::string> missing;
+  if (options.admin_token_file.empty()) missing.emplace_back("--admin-token-file");
+  if (options.tls_cert.empty()) missing.emplace_back("--tls-cert and --tls-key");
+  if (missing.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--admin-listen: '", options.admin_listen, "' can be reached from other machines and needs ",
+      absl::StrJoin(missing, ", "), ": give them, or unix:PATH or a loopback address"));
+}
+
+}  // namespace
+
 absl::Status CheckSecurity(const ServerOptions& options) {
   if (options.tls_cert.empty() != options.tls_key.empty()) {
     return absl::InvalidArgumentError("--tls-cert and --tls-key go together");
@@ -85,7 +126,7 @@ absl::Status CheckSecurity(const ServerOptions& options) {
   if (options.tls_cert.empty() && !options.tls_client_ca.empty()) {
     return absl::InvalidArgumentError("--tls-client-ca needs --tls-cert and --tls-key");
   }
-  return absl::OkStatus();
+  return CheckAdmin(options);
 }
 
 }  // namespace deepencoder

@@ -57,11 +57,12 @@ constexpr MetricSpec kTable[] = {
     {MetricId::kConnections, "deepencoder_connections", kGauge, "", "", kNone,
      "Open connections of the gRPC ports, at most a second old."},
     {MetricId::kConnectionsRefused, "deepencoder_connections_refused_total", kCounter, "", "reason", kNone,
-     "Connections closed as soon as they came: --max-connections was reached (limit), or the process had no descriptor left."},
+     "Connections closed as soon as they came: --max-connections (limit) or --max-connections-per-address (address) was "
+     "reached, or the process had no descriptor left."},
     {MetricId::kStalledReplies, "deepencoder_stalled_replies_total", kCounter, "", "", kNone,
      "Calls given up since their client did not take its replies (--reply-timeout, --reply-memory)."},
     {MetricId::kCredentialReloads, "deepencoder_credential_reloads_total", kCounter, "", "what,result", kNone,
-     "Changed files of TLS (tls) or tokens (tokens) that were read again: ok, or failed, when what was there stays in force."},
+     "Changed files of TLS (tls), callers' or operators' tokens (tokens, admin_tokens) that were read again: ok, or failed, when what was there stays in force."},
     {MetricId::kCertificateExpiry, "deepencoder_certificate_expiry_seconds", kGauge, "seconds", "", kNone,
      "When the certificate of the gRPC ports expires, in seconds since 1970-01-01 UTC; 0 without TLS."},
     // ---- cache and decode pool

@@ -159,7 +159,7 @@ void Metrics::MakeConnectionSeries() {
   connections_ = &GaugeFamily(*registry_, MetricId::kConnections).Add({});
   certificate_expiry_ = &GaugeFamily(*registry_, MetricId::kCertificateExpiry).Add({});
   credential_reloads_ = &CounterFamily(*registry_, MetricId::kCredentialReloads);
-  for (const char* what : {"tls", "tokens"}) {
+  for (const char* what : {"tls", "tokens", "admin_tokens"}) {
     for (const char* result : {"ok", "failed"}) {
       credential_reloads_->Add({{"what", what}, {"result", result}});
     }

@@ -44,7 +44,7 @@ class Metrics final : public EngineObserver, public RpcObserver, public SandboxO
                     bool synthetic);
   void OnReload(ReloadResult result);
 
-  // `what` is "tls" or "tokens".
+  // `what` is "tls", "tokens" or "admin_tokens".
   void OnCredentialReload(const std::string& what, bool ok);
   void SetCertificateExpiry(double unix_seconds);
 

@@ -5,25 +5,31 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 
 #include "deepencoder/v1/admin.grpc.pb.h"
 #include "server/reloader.h"
+#include "server/rpc/authenticator.h"
 
 namespace deepencoder {
 
 // Thread-safe. Must outlive the gRPC server it is registered with.
 class AdminService final : public v1::Admin::CallbackService {
  public:
-  // As Reloader::Start.
-  using Reload = std::function<void(const std::string& folder, Reloader::Done done)>;
+  // As Reloader::Start. `by`: who asks (IdentityOf).
+  using Reload =
+      std::function<void(const std::string& folder, std::string by, Reloader::Done done)>;
 
-  explicit AdminService(Reload reload) : reload_(std::move(reload)) {}
+  // `operators` knows the names of tokens; it must outlive this.
+  AdminService(const Authenticator* operators, Reload reload)
+      : operators_(operators), reload_(std::move(reload)) {}
 
   grpc::ServerUnaryReactor* ReloadModel(grpc::CallbackServerContext* context,
                                         const v1::ReloadModelRequest* request,
                                         v1::ReloadModelResponse* response) override;
 
  private:
+  const Authenticator* const operators_;
   const Reload reload_;
 };
 

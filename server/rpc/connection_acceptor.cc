@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "server/engine/thread_name.h"
+#include "server/rpc/peer_network.h"
 
 namespace deepencoder {
 namespace {
@@ -30,7 +31,7 @@ int OpenSpare() { return open("/dev/null", O_RDONLY | O_CLOEXEC); }
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ConnectionAcceptor>> ConnectionAcceptor::Create(
-    std::vector<ConnectionSource> sources, int64_t max_connections, RpcObserver* observer) {
+    std::vector<ConnectionSource> sources, const ConnectionLimits& limits, RpcObserver* observer) {
   const int wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   const int spare = OpenSpare();
   if (wake < 0 || spare < 0) {
@@ -38,14 +39,14 @@ absl::StatusOr<std::unique_ptr<ConnectionAcceptor>> ConnectionAcceptor::Create(
         absl::StrCat("no descriptor for the listener: ", std::strerror(errno)));
   }
   return std::unique_ptr<ConnectionAcceptor>(
-      new ConnectionAcceptor(std::move(sources), max_connections, observer, wake, spare));
+      new ConnectionAcceptor(std::move(sources), limits, observer, wake, spare));
 }
 
 ConnectionAcceptor::ConnectionAcceptor(std::vector<ConnectionSource> sources,
-                                       int64_t max_connections, RpcObserver* observer, int wake,
-                                       int spare)
+                                       const ConnectionLimits& limits, RpcObserver* observer,
+                                       int wake, int spare)
     : sources_(std::move(sources)),
-      max_connections_(max_connections),
+      limits_(limits),
       observer_(observer),
       wake_(wake),
       spare_(spare) {}
@@ -90,10 +91,12 @@ void ConnectionAcceptor::Run() {
 
 void ConnectionAcceptor::AcceptAll(const ConnectionSource& source) {
   for (int i = 0; i < kAtOnce; ++i) {
-    const int connection =
-        accept4(source.socket.descriptor(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    sockaddr_storage peer{};
+    socklen_t size = sizeof(peer);
+    const int connection = accept4(source.socket.descriptor(), reinterpret_cast<sockaddr*>(&peer),
+                                   &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (connection >= 0) {
-      Take(source, connection);
+      Take(source, connection, PeerNetwork(peer));
     } else if (errno == EMFILE || errno == ENFILE) {
       RefuseWithoutDescriptors(source);
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
@@ -106,18 +109,45 @@ void ConnectionAcceptor::AcceptAll(const ConnectionSource& source) {
   }
 }
 
-void ConnectionAcceptor::Take(const ConnectionSource& source, int connection) {
-  if (static_cast<int64_t>(open_.size()) >= max_connections_) Sweep();
+std::optional<ConnectionRefusal> ConnectionAcceptor::Excess(std::optional<uint64_t> network) const {
+  if (static_cast<int64_t>(open_.size()) >= limits_.all) return ConnectionRefusal::kLimit;
+  const auto same = network ? of_network_.find(*network) : of_network_.end();
+  if (same != of_network_.end() && same->second >= limits_.of_address) {
+    return ConnectionRefusal::kAddress;
+  }
+  return std::nullopt;
+}
+
+void ConnectionAcceptor::Remember(int descriptor, const Connection& connection) {
+  const auto [place, added] = open_.try_emplace(descriptor, connection);
+  if (!added) {  // one that ended meanwhile had the number
+    Forget(place->second.network);
+    place->second = connection;
+  }
+  if (connection.network) ++of_network_[*connection.network];
+}
+
+void ConnectionAcceptor::Forget(std::optional<uint64_t> network) {
+  if (!network) return;
+  const auto count = of_network_.find(*network);
+  if (--count->second == 0) of_network_.erase(count);
+}
+
+void ConnectionAcceptor::Take(const ConnectionSource& source, int connection,
+                              std::optional<uint64_t> network) {
+  if (Excess(network)) Sweep();
   struct stat status {};
-  if (static_cast<int64_t>(open_.size()) >= max_connections_ || fstat(connection, &status) != 0) {
+  const std::optional<ConnectionRefusal> excess =
+      fstat(connection, &status) == 0 ? Excess(network) : ConnectionRefusal::kDescriptors;
+  if (excess) {
     close(connection);
-    return Refused(ConnectionRefusal::kLimit);
+    return Refused(*excess);
   }
   if (!source.socket.is_unix()) {
     const int yes = 1;
     setsockopt(connection, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
   }
-  open_[connection] = status.st_ino;
+  Remember(connection, {status.st_ino, network});
   if (observer_ != nullptr) observer_->OnConnections(static_cast<int64_t>(open_.size()));
   grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
   parameters.listener_fd = source.socket.descriptor();
@@ -140,9 +170,12 @@ void ConnectionAcceptor::RefuseWithoutDescriptors(const ConnectionSource& source
 }
 
 void ConnectionAcceptor::Sweep() {
-  std::erase_if(open_, [](const auto& connection) {
+  std::erase_if(open_, [this](const auto& connection) {
     struct stat status {};
-    return fstat(connection.first, &status) != 0 || status.st_ino != connection.second;
+    const bool ended =
+        fstat(connection.first, &status) != 0 || status.st_ino != connection.second.inode;
+    if (ended) Forget(connection.second.network);
+    return ended;
   });
   if (observer_ != nullptr) observer_->OnConnections(static_cast<int64_t>(open_.size()));
 }

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -23,12 +24,18 @@ struct ConnectionSource {
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> sink;
 };
 
+// Connections at a time.
+struct ConnectionLimits {
+  int64_t all;
+  int64_t of_address;  // of IPv6: of a network of 64 bits. Unix sockets have none
+};
+
 class ConnectionAcceptor {
  public:
-  // At most `max_connections` at a time are handed on; what comes beyond is closed at once, and so is
-  // what comes while the process has no descriptors left. `observer` may be null, and outlives this.
+  // What comes beyond the limits is closed at once, and so is what comes while the process has no
+  // descriptors left. `observer` may be null, and outlives this.
   static absl::StatusOr<std::unique_ptr<ConnectionAcceptor>> Create(
-      std::vector<ConnectionSource> sources, int64_t max_connections, RpcObserver* observer);
+      std::vector<ConnectionSource> sources, const ConnectionLimits& limits, RpcObserver* observer);
   ~ConnectionAcceptor();
   ConnectionAcceptor(const ConnectionAcceptor&) = delete;
   ConnectionAcceptor& operator=(const ConnectionAcceptor&) = delete;
@@ -39,25 +46,34 @@ class ConnectionAcceptor {
   void Stop();
 
  private:
-  ConnectionAcceptor(std::vector<ConnectionSource> sources, int64_t max_connections,
+  ConnectionAcceptor(std::vector<ConnectionSource> sources, const ConnectionLimits& limits,
                      RpcObserver* observer, int wake, int spare);
+
+  struct Connection {
+    ino_t inode;  // of the socket
+    std::optional<uint64_t> network;
+  };
 
   void Run();
   void AcceptAll(const ConnectionSource& source);
-  void Take(const ConnectionSource& source, int connection);
+  void Take(const ConnectionSource& source, int connection, std::optional<uint64_t> network);
+  // Why one more of `network` is too much.
+  std::optional<ConnectionRefusal> Excess(std::optional<uint64_t> network) const;
+  void Remember(int descriptor, const Connection& connection);
+  void Forget(std::optional<uint64_t> network);
   void RefuseWithoutDescriptors(const ConnectionSource& source);
   // Forgets the connections that gRPC has closed.
   void Sweep();
   void Refused(ConnectionRefusal why) const;
 
   std::vector<ConnectionSource> sources_;
-  const int64_t max_connections_;
+  const ConnectionLimits limits_;
   RpcObserver* const observer_;
   const int wake_;  // eventfd: Stop
   int spare_;       // given up for a moment where no descriptor is left
-  // Descriptor -> inode of the socket behind it. gRPC closes it without a word; then the number stands
-  // for nothing or for another inode.
-  std::unordered_map<int, ino_t> open_;
+  // By descriptor. gRPC closes it without a word; then the number stands for nothing or for another inode.
+  std::unordered_map<int, Connection> open_;
+  std::unordered_map<uint64_t, int64_t> of_network_;  // how many of open_; none is 0
   std::thread thread_;
 };
 

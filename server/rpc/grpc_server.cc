@@ -108,8 +108,11 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
   SetBounds(builder, options);
   for (grpc::Service* service : services) builder.RegisterService(service);
 
-  auto acceptor = ConnectionAcceptor::Create(
-      std::move(sources), MaxConnections(options.connections.max_connections), options.observer);
+  auto acceptor =
+      ConnectionAcceptor::Create(std::move(sources),
+                                 {.all = MaxConnections(options.connections.max_connections),
+                                  .of_address = options.connections.max_connections_per_address},
+                                 options.observer);
   if (!acceptor.ok()) return acceptor.status();
   server->acceptor_ = *std::move(acceptor);
   server->server_ = builder.BuildAndStart();

@@ -69,6 +69,8 @@ std::string_view Name(ConnectionRefusal why) {
   switch (why) {
     case ConnectionRefusal::kLimit:
       return "limit";
+    case ConnectionRefusal::kAddress:
+      return "address";
     case ConnectionRefusal::kDescriptors:
       return "descriptors";
   }

@@ -48,8 +48,8 @@ std::string_view Name(AuthFailure failure);
 
 // Why a connection was closed as soon as it was accepted; the label of
 // deepencoder_connections_refused_total.
-enum class ConnectionRefusal : uint8_t { kLimit, kDescriptors };
-inline constexpr int kConnectionRefusals = 2;
+enum class ConnectionRefusal : uint8_t { kLimit, kAddress, kDescriptors };
+inline constexpr int kConnectionRefusals = 3;
 std::string_view Name(ConnectionRefusal why);
 
 class RpcObserver {

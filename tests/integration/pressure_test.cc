@@ -41,7 +41,13 @@ absl::Status Works(const RunningServer& server) {
 // A plain connection that says nothing.
 class SilentConnection {
  public:
-  explicit SilentConnection(const std::string& address) : socket_(socket(AF_INET, SOCK_STREAM, 0)) {
+  // `from`: whose address of this machine it comes from, 127.0.0.`from`.
+  explicit SilentConnection(const std::string& address, uint32_t from = 1)
+      : socket_(socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in own{};
+    own.sin_family = AF_INET;
+    own.sin_addr.s_addr = htonl((INADDR_LOOPBACK & ~uint32_t{0xFF}) | from);
+    EXPECT_EQ(bind(socket_, reinterpret_cast<const sockaddr*>(&own), sizeof(own)), 0);
     sockaddr_in to{};
     to.sin_family = AF_INET;
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -54,6 +60,12 @@ class SilentConnection {
   SilentConnection& operator=(SilentConnection&&) = delete;
   ~SilentConnection() {
     if (socket_ >= 0) close(socket_);
+  }
+
+  // The server speaks first over HTTP/2, or closes the connection.
+  bool IsLetIn() const {
+    char first;
+    return recv(socket_, &first, 1, 0) == 1;
   }
 
  private:
@@ -146,6 +158,25 @@ TEST(PressureTest, ConnectionsBeyondTheLimitAreClosed) {
     EXPECT_TRUE(early->Info().ok());  // who is in stays in
   }
   EXPECT_TRUE(Eventually([&] { return Works(server).ok(); }));
+}
+
+TEST(PressureTest, OneAddressDoesNotTakeAllConnections) {
+  RunningServer server("addresses", Quick({"--listen=0.0.0.0:0", "--max-connections=64",
+                                           "--max-connections-per-address=4"}));
+  ASSERT_TRUE(server.ready()) << server.process().Stderr();
+  const std::string refused = "deepencoder_connections_refused_total{reason=\"address\"}";
+  {
+    std::vector<SilentConnection> flood;
+    for (int i = 0; i < 100; ++i) flood.emplace_back(server.address("grpc"), 2);
+    EXPECT_TRUE(Eventually([&] { return server.Metrics()[refused] >= 96; }));
+    EXPECT_EQ(server.Metrics()["deepencoder_connections"], 4);
+    const client::ClientOptions options;
+    const std::string port = server.address("grpc").substr(server.address("grpc").rfind(':'));
+    const auto other = client::Client::Create("127.0.0.1" + port, options);
+    EXPECT_TRUE((*other)->Encode(ReadImage("palette.png"), Tiny()).ok());
+  }
+  // Once they are gone that address is let in again.
+  EXPECT_TRUE(Eventually([&] { return SilentConnection(server.address("grpc"), 2).IsLetIn(); }));
 }
 
 TEST(PressureTest, WithoutDescriptorsItRefusesAndRecovers) {

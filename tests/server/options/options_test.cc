@@ -52,7 +52,7 @@ TEST(OptionsTest, Defaults) {
   EXPECT_EQ(options.log_format, LogFormat::kText);
 }
 
-TEST(OptionsTest, AdminIsServedOnThisMachineOnly) {
+TEST(OptionsTest, AdminIsServedOnThisMachineOnlyUnlessGuarded) {
   for (const std::string address :
        {"unix:/run/admin", "127.0.0.1:0", "127.1.2.3:50052", "localhost:50052", "[::1]:50052"}) {
     EXPECT_TRUE(Parse({"--model=/m", ("--admin-listen=" + address).c_str()}).ok()) << address;
@@ -63,6 +63,22 @@ TEST(OptionsTest, AdminIsServedOnThisMachineOnly) {
     EXPECT_THAT(ErrorOf({"--model=/m", ("--admin-listen=" + address).c_str()}),
                 HasSubstr("--admin-listen: '" + address + "' can be reached from other machines"));
   }
+  const auto error = [](std::vector<const char*> more) {
+    more.insert(more.begin(), {"--model=/m", "--admin-listen=0.0.0.0:50052"});
+    return ErrorOf(more);
+  };
+  EXPECT_THAT(error({}), HasSubstr("needs --admin-token-file, --tls-cert and --tls-key"));
+  EXPECT_THAT(error({"--admin-token-file=a"}), HasSubstr("needs --tls-cert and --tls-key"));
+  EXPECT_THAT(error({"--tls-cert=c", "--tls-key=k"}), HasSubstr("needs --admin-token-file:"));
+  // A caller's credentials are none of an operator's.
+  EXPECT_THAT(error({"--tls-cert=c", "--tls-key=k", "--tls-client-ca=d", "--token-file=t"}),
+              HasSubstr("needs --admin-token-file:"));
+  EXPECT_THAT(error({"--tls-cert=c", "--tls-key=k", "--token-file=t", "--admin-token-file=t"}),
+              HasSubstr("must differ"));
+  EXPECT_THAT(ErrorOf({"--model=/m", "--admin-token-file=a"}), HasSubstr("needs --admin-listen"));
+  EXPECT_TRUE(Parse({"--model=/m", "--admin-listen=0.0.0.0:50052", "--tls-cert=c", "--tls-key=k",
+                     "--admin-token-file=a"})
+                  .ok());
 }
 
 TEST(OptionsTest, FlagsInBothForms) {
