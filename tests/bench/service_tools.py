@@ -60,11 +60,11 @@ class Process:
 
 
 class Server(Process):
-    """deepencoder-server, ready when the constructor returns."""
+    """deepencoder-server, or another `program` with its options, ready when the constructor returns."""
 
-    def __init__(self, model, folder, *options, name="server", environment=None, seconds=300):
+    def __init__(self, model, folder, *options, name="server", environment=None, seconds=300, program=None):
         ready = pathlib.Path(folder) / (name + ".ready")
-        super().__init__([PROGRAMS / "deepencoder-server", f"--model={model}", "--listen=127.0.0.1:0",
+        super().__init__([program or PROGRAMS / "deepencoder-server", f"--model={model}", "--listen=127.0.0.1:0",
                           "--metrics-listen=127.0.0.1:0", f"--ready-file={ready}", *options],
                          pathlib.Path(folder) / (name + ".log"), environment)
         lines = dict(line.split("=", 1) for line in self.wait_for_file(ready, seconds).splitlines())

@@ -1,7 +1,6 @@
 #include "server/kserve/inference_service.h"
 
 #include <gmock/gmock.h>
-#include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
 
 #include <future>
@@ -65,6 +64,23 @@ class InferenceServiceTest : public testing::Test {
     return stub_->ModelInfer(context_.get(), request, &response_);
   }
 
+  // `request` must live until the call has ended; the answer is in response_ then.
+  std::future<grpc::Status> StartInfer(const ModelInferRequest& request) {
+    context_ = std::make_unique<grpc::ClientContext>();
+    response_.Clear();
+    ended_ = {};
+    stub_->async()->ModelInfer(context_.get(), &request, &response_,
+                               [this](const grpc::Status& status) { ended_.set_value(status); });
+    return ended_.get_future();
+  }
+
+  // The jobs of a batch, as they came.
+  std::vector<PuppetEngine::Held> TakeHeld(int count) {
+    std::vector<PuppetEngine::Held> held;
+    for (int i = 0; i < count; ++i) held.push_back(rpc_.engine->Take());
+    return held;
+  }
+
   // Calls are counted when gRPC is done with them, which may be after the client has its answer.
   bool Counted(const std::string& method, const std::string& code, double calls) {
     return Eventually([&] {
@@ -98,6 +114,7 @@ class InferenceServiceTest : public testing::Test {
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<GRPCInferenceService::Stub> stub_;
   std::unique_ptr<grpc::ClientContext> context_;
+  std::promise<grpc::Status> ended_;
   ModelInferResponse response_;
 };
 
@@ -222,18 +239,14 @@ TEST_F(InferenceServiceTest, ADeadlineEarlierThanTheTimeoutCounts) {
 TEST_F(InferenceServiceTest, BatchIsAnsweredInItsOrderWhateverTheEnginesOrder) {
   Serve();
   const ModelInferRequest request = RawRequest({3, 1}, {"a", "b", "c"});
-  grpc::ClientContext context;
-  std::promise<grpc::Status> promise;
-  stub_->async()->ModelInfer(&context, &request, &response_,
-                             [&promise](const grpc::Status& status) { promise.set_value(status); });
-  std::vector<PuppetEngine::Held> held;
-  for (int i = 0; i < 3; ++i) held.push_back(rpc_.engine->Take());
+  std::future<grpc::Status> ended = StartInfer(request);
+  std::vector<PuppetEngine::Held> held = TakeHeld(3);
   for (const size_t i : {1, 2, 0}) {
     const auto& file = std::get<EncodedFile>(held[i].job.image).file.bytes;
     held[i].job.mode = Mode::kTiny;
     held[i].done(FilledResult(held[i].job, {}, static_cast<char>(file[0])));
   }
-  const grpc::Status status = promise.get_future().get();
+  const grpc::Status status = ended.get();
   ASSERT_TRUE(status.ok()) << status.error_message();
   EXPECT_THAT(response_.outputs(0).shape(), ElementsAre(3, 73, 1280));
   const size_t bytes = size_t{2} * 73 * 1280;
@@ -244,18 +257,14 @@ TEST_F(InferenceServiceTest, BatchIsAnsweredInItsOrderWhateverTheEnginesOrder) {
 TEST_F(InferenceServiceTest, AFailureOfOneImageEndsItsBatch) {
   Serve();
   const ModelInferRequest request = RawRequest({3, 1}, {"a", "b", "c"});
-  grpc::ClientContext context;
-  std::promise<grpc::Status> promise;
-  stub_->async()->ModelInfer(&context, &request, &response_,
-                             [&promise](const grpc::Status& status) { promise.set_value(status); });
-  std::vector<PuppetEngine::Held> held;
-  for (int i = 0; i < 3; ++i) held.push_back(rpc_.engine->Take());
+  std::future<grpc::Status> ended = StartInfer(request);
+  std::vector<PuppetEngine::Held> held = TakeHeld(3);
   held[0].done(FilledResult(held[0].job));
   EXPECT_FALSE(held[2].job.cancel->cancelled());
   held[1].done(WithRetryAfter(absl::ResourceExhaustedError("full"), absl::Milliseconds(1250)));
   EXPECT_TRUE(held[2].job.cancel->cancelled());
   held[2].done(absl::CancelledError("nobody waits"));
-  const grpc::Status status = promise.get_future().get();
+  const grpc::Status status = ended.get();
   EXPECT_EQ(status.error_code(), grpc::RESOURCE_EXHAUSTED);
   EXPECT_EQ(status.error_message(), "image 1: full");
   wire::RpcStatus details;
@@ -266,13 +275,10 @@ TEST_F(InferenceServiceTest, AFailureOfOneImageEndsItsBatch) {
 TEST_F(InferenceServiceTest, CancellationReachesTheJob) {
   Serve();
   const ModelInferRequest request = RawRequest({1}, {"a"});
-  grpc::ClientContext context;
-  std::promise<grpc::Status> promise;
-  stub_->async()->ModelInfer(&context, &request, &response_,
-                             [&promise](const grpc::Status& status) { promise.set_value(status); });
+  std::future<grpc::Status> ended = StartInfer(request);
   PuppetEngine::Held held = rpc_.engine->Take();
-  context.TryCancel();
-  EXPECT_EQ(promise.get_future().get().error_code(), grpc::CANCELLED);
+  context_->TryCancel();
+  EXPECT_EQ(ended.get().error_code(), grpc::CANCELLED);
   EXPECT_TRUE(Eventually([&] { return held.job.cancel->cancelled(); }));
   held.done(absl::CancelledError("nobody waits"));
   EXPECT_TRUE(Eventually([&] { return rpc_.Metric("deepencoder_calls_active") == 0; }));
@@ -346,32 +352,15 @@ TEST_F(InferenceServiceTest, StreamsAndWhatIsNotListedAreUnimplemented) {
   EXPECT_EQ(status.error_code(), grpc::UNIMPLEMENTED);
   EXPECT_THAT(status.error_message(), HasSubstr("call ModelInfer"));
 
-  grpc::GenericStub generic(channel_);
-  const grpc::Slice nothing("");
-  const grpc::ByteBuffer request(&nothing, 1);
-  grpc::ByteBuffer reply;
-  grpc::ClientContext generic_context;
-  std::promise<grpc::Status> promise;
-  generic.UnaryCall(&generic_context, "/inference.GRPCInferenceService/ModelStatistics",
-                    grpc::StubOptions(), &request, &reply,
-                    [&promise](const grpc::Status& answer) { promise.set_value(answer); });
-  EXPECT_EQ(promise.get_future().get().error_code(), grpc::UNIMPLEMENTED);
+  const grpc::Status unlisted =
+      CallWithBytes(channel_, "/inference.GRPCInferenceService/ModelStatistics", "");
+  EXPECT_EQ(unlisted.error_code(), grpc::UNIMPLEMENTED);
 }
 
 TEST_F(InferenceServiceTest, BytesThatAreNoMessageAreRefused) {
   Serve();
-  grpc::GenericStub generic(channel_);
-  const grpc::Slice slice("\xff\xff\xff no protobuf");
-  const grpc::ByteBuffer request(&slice, 1);
-  grpc::ByteBuffer reply;
-  grpc::ClientContext context;
-  std::promise<grpc::Status> promise;
-  generic.UnaryCall(&context, "/inference.GRPCInferenceService/ModelInfer", grpc::StubOptions(),
-                    &request, &reply,
-                    [&promise](const grpc::Status& answer) { promise.set_value(answer); });
-  const grpc::Status status = promise.get_future().get();
-  EXPECT_EQ(status.error_code(), grpc::INVALID_ARGUMENT);
-  EXPECT_THAT(status.error_message(), HasSubstr("ModelInferRequest"));
+  ExpectRefusesNoMessage(channel_, "/inference.GRPCInferenceService/ModelInfer",
+                         "ModelInferRequest");
 }
 
 }  // namespace

@@ -1,5 +1,4 @@
 #include <gmock/gmock.h>
-#include <grpcpp/generic/generic_stub.h>
 
 #include <cstring>
 #include <future>
@@ -151,18 +150,8 @@ TEST_F(EncodeImageTest, MessageFarOverTheLimitIsRefused) {
 
 TEST_F(EncodeImageTest, BytesThatAreNoMessageAreRefused) {
   server_.Serve();
-  grpc::GenericStub stub(server_.channel);
-  const grpc::Slice slice("\xff\xff\xff no protobuf");
-  const grpc::ByteBuffer request(&slice, 1);
-  grpc::ByteBuffer response;
-  grpc::ClientContext context;
-  std::promise<grpc::Status> promise;
-  stub.UnaryCall(&context, "/deepencoder.v1.VisionEncoder/EncodeImage", grpc::StubOptions(),
-                 &request, &response,
-                 [&promise](const grpc::Status& status) { promise.set_value(status); });
-  const grpc::Status status = promise.get_future().get();
-  EXPECT_EQ(status.error_code(), grpc::INVALID_ARGUMENT);
-  EXPECT_THAT(status.error_message(), HasSubstr("EncodeImageRequest"));
+  ExpectRefusesNoMessage(server_.channel, "/deepencoder.v1.VisionEncoder/EncodeImage",
+                         "EncodeImageRequest");
 }
 
 TEST_F(EncodeImageTest, PassesTheEnginesStatusAndRetryHint) {

@@ -1,10 +1,13 @@
 // The whole RPC layer around a PuppetEngine, and a stub that talks to it over a real socket.
 #pragma once
 
+#include <gmock/gmock.h>
 #include <grpcpp/create_channel.h>
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <future>
 #include <memory>
 #include <string>
 #include <utility>
@@ -126,6 +129,28 @@ inline v1::EncodeImageRequest SmallRequest(const std::string& id = "") {
   request.set_encoded("not looked at by a puppet");
   request.set_mode(v1::MODE_TINY);
   return request;
+}
+
+// A call of any method with any bytes as its message.
+inline grpc::Status CallWithBytes(const std::shared_ptr<grpc::Channel>& channel,
+                                  const std::string& method, const std::string& bytes) {
+  grpc::GenericStub stub(channel);
+  const grpc::Slice slice(bytes);
+  const grpc::ByteBuffer request(&slice, 1);
+  grpc::ByteBuffer reply;
+  grpc::ClientContext context;
+  std::promise<grpc::Status> ended;
+  stub.UnaryCall(&context, method, grpc::StubOptions(), &request, &reply,
+                 [&ended](const grpc::Status& status) { ended.set_value(status); });
+  return ended.get_future().get();
+}
+
+// Bytes that are no message are refused, and the refusal names the message that was awaited.
+inline void ExpectRefusesNoMessage(const std::shared_ptr<grpc::Channel>& channel,
+                                   const std::string& method, const std::string& message) {
+  const grpc::Status status = CallWithBytes(channel, method, "\xff\xff\xff no protobuf");
+  EXPECT_EQ(status.error_code(), grpc::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), testing::HasSubstr(message));
 }
 
 // Polls until `condition` holds: for what another thread does soon, and a test cannot be told of. The
