@@ -24,14 +24,25 @@ def synthesize(folder, sam_depth=12, clip_layers=24, seed=0):
     return folder
 
 
+def processes():
+    """(pid, parent's pid, ticks of CPU time) of every process, by pid."""
+    for pid in sorted(int(entry) for entry in os.listdir("/proc") if entry.isdigit()):
+        try:
+            words = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        except OSError:  # it has ended
+            continue
+        yield pid, int(words[1]), int(words[11]) + int(words[12])
+
+
 class Process:
     """A program with its output in a file; ended at the end of the `with` block."""
 
-    def __init__(self, command, log, environment=None):
+    def __init__(self, command, log, environment=None, processors=None):
         self.log_path = pathlib.Path(log)
         with open(log, "w", encoding="utf-8") as out:
             self.process = subprocess.Popen([str(word) for word in command], stdout=out, stderr=subprocess.STDOUT,
-                                            env=os.environ | (environment or {}))
+                                            env=os.environ | (environment or {}),
+                                            preexec_fn=processors and (lambda: os.sched_setaffinity(0, processors)))
 
     def __enter__(self):
         return self
@@ -49,6 +60,15 @@ class Process:
             self.process.kill()
             return self.process.wait()
 
+    def cpu_seconds(self):
+        """CPU time of the program and of the processes that it started and that still run (the server's decode workers)."""
+        family, spent = {self.process.pid}, 0
+        for pid, parent, ticks in processes():  # ascending: parents come first
+            if pid in family or parent in family:
+                family.add(pid)
+                spent += ticks
+        return spent / os.sysconf("SC_CLK_TCK")
+
     def wait_for_file(self, path, seconds):
         """Waits until the program has written `path` (complete or not at all), and returns its text."""
         end = time.monotonic() + seconds
@@ -62,11 +82,11 @@ class Process:
 class Server(Process):
     """deepencoder-server, or another `program` with its options, ready when the constructor returns."""
 
-    def __init__(self, model, folder, *options, name="server", environment=None, seconds=300, program=None):
+    def __init__(self, model, folder, *options, name="server", environment=None, processors=None, seconds=300, program=None):
         ready = pathlib.Path(folder) / (name + ".ready")
         super().__init__([program or PROGRAMS / "deepencoder-server", f"--model={model}", "--listen=127.0.0.1:0",
                           "--metrics-listen=127.0.0.1:0", f"--ready-file={ready}", *options],
-                         pathlib.Path(folder) / (name + ".log"), environment)
+                         pathlib.Path(folder) / (name + ".log"), environment, processors)
         lines = dict(line.split("=", 1) for line in self.wait_for_file(ready, seconds).splitlines())
         self.address, self.metrics_address = lines["grpc"], lines.get("metrics")
 
@@ -85,11 +105,20 @@ def total(metrics, name, **labels):
 
 def bench(address, *arguments):
     """The points of `deepencoder bench`."""
-    run = subprocess.run([PROGRAMS / "deepencoder", "bench", f"--server={address}", "--json=-", *map(str, arguments)],
-                         stdout=subprocess.PIPE, text=True)
+    run = subprocess.run([PROGRAMS / "deepencoder", "bench", f"--server={address}", "--json=-", "--connect-timeout=1m",
+                          *map(str, arguments)], stdout=subprocess.PIPE, text=True)
     if run.returncode != 0:
         sys.exit(f"deepencoder bench {arguments} failed with {run.returncode}")
     return json.loads(run.stdout)["points"]
+
+
+def output_of(*command):
+    """What a program prints, without the ends; "" if there is none of this name or it fails."""
+    try:
+        run = subprocess.run(command, capture_output=True, text=True)
+    except OSError:
+        return ""
+    return run.stdout.strip() if run.returncode == 0 else ""
 
 
 def cpu_name():
@@ -100,22 +129,28 @@ def cpu_name():
 
 def provenance(device):
     """What every row of a results file ends with: where, of what, how and when it was measured."""
-    commit = os.environ.get("DEEPENCODER_COMMIT") or subprocess.run(
-        ["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+    commit = os.environ.get("DEEPENCODER_COMMIT") or output_of("git", "-C", ROOT, "rev-parse", "--short", "HEAD")
+    if not commit:  # a bundle, without the history: "deepencoder 0.1.0 (0123456789ab)"
+        commit = output_of(PROGRAMS / "deepencoder", "--version").partition("(")[2][:7]
     return {"device": device, "commit": commit,
             "command": shlex.join(["python3", f"tests/bench/{pathlib.Path(sys.argv[0]).name}", *sys.argv[1:]]),
             "date": datetime.date.today().isoformat()}
 
 
 class Results:
-    """Rows of {name, unit, ours, peer, peer_name, ratio, higher_is_better, ...}, written after each."""
+    """Rows of {name, unit, ours, peer, peer_name, ratio, higher_is_better, ...}, written after each.
 
-    def __init__(self, out, device):
-        self.out, self.rows, self.common = out, [], provenance(device)
+    `keep`: rows of other names that the file already has stay.
+    """
+
+    def __init__(self, out, device, keep=False):
+        self.out, self.common = out, provenance(device)
+        self.rows = json.loads(pathlib.Path(out).read_text()) if keep and out and pathlib.Path(out).exists() else []
 
     def add(self, name, unit, ours, peer, peer_name, higher_is_better, **more):
         """A figure beside what it is measured by."""
         ratio = round(ours / peer, 4) if peer else None
+        self.rows = [row for row in self.rows if row["name"] != name]
         self.rows.append({"name": name, "unit": unit, "ours": round(ours, 4), "peer": peer and round(peer, 4),
                           "peer_name": peer_name, "ratio": ratio, "higher_is_better": higher_is_better, **more,
                           "load_average": round(os.getloadavg()[0], 1), **self.common})
