@@ -45,9 +45,11 @@ class CudaEngine:
             slot.close()
         self.backend.close()
 
-    def images_per_second(self, side, batch, seconds):
+    def images_per_second(self, side, batch, seconds, slots=None):
+        """Of the first `slots` slots, by default of all."""
+        slots = self.slots[:slots]
         view = self.backend.view(self.numpy.random.default_rng(1).integers(0, 256, (side, side, 3), self.numpy.uint8))
-        lines, counts, end = side // 64, [0] * len(self.slots), time.monotonic() + seconds
+        lines, counts, end = side // 64, [0] * len(slots), time.monotonic() + seconds
 
         def run(index):
             rows = self.numpy.empty((batch, lines * lines, WIDTH), self.numpy.uint16)
@@ -55,13 +57,13 @@ class CudaEngine:
             for item, out in zip(items, rows):
                 item.views, item.view, item.dtype = view[0].handle, view[1], self.cuda.DTYPES["bf16"]
                 item.rows, item.line_stride = out.ctypes.data, lines * WIDTH * out.itemsize
-            slot = self.slots[index]
+            slot = slots[index]
             while time.monotonic() < end:
                 self.cuda.call(self.backend.api.encode, slot.handle, side, items, batch, ctypes.byref(slot.stats))
                 counts[index] += batch
 
         begin = time.monotonic()
-        threads = [threading.Thread(target=run, args=(index,)) for index in range(len(self.slots))]
+        threads = [threading.Thread(target=run, args=(index,)) for index in range(len(slots))]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -78,7 +80,7 @@ class CpuEngine:
     def close(self):
         pass
 
-    def images_per_second(self, side, batch, seconds):
+    def images_per_second(self, side, batch, seconds, slots=None):
         process = subprocess.Popen([*self.command, "--side", str(side), "--batch", str(batch)], stdin=subprocess.PIPE,
                                    stdout=subprocess.PIPE, text=True)
         times, end = [], time.monotonic() + seconds

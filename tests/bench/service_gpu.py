@@ -9,6 +9,7 @@ Measures, for JPEG pages in base and in gundam mode, these --parts:
                  what the server's processes and the load generator took of the processors, and what decoding took
     latency      concurrency 1: p50 less what decoding, views and the encoder took, which is what the service itself adds;
                  half of the saturated rate, random arrivals: p99 over p50
+    model        p50 and p99 of base pages at half and at 80 % load, beside what queue_model.py predicts from the engine's times
     bits         the same pages with and without graphs, with 1 and more slots, alone and beside other load: equal bits?
     gaps         longest pause of the GPU at saturation (CUPTI; --trace-library, built from tests/bench/gpu_trace.cc)
     cores        images/s at saturation with the server on so many processors (--cores): where they stop being the limit
@@ -30,11 +31,12 @@ import sys
 import tempfile
 import time
 
+import queue_model
 from engine_alone import CpuEngine, CudaEngine
 from service_tools import PROGRAMS, ROOT, Process, Results, Server, bench, cpu_name, output_of, synthesize, total
 
 MODES = ("base", "gundam")
-PARTS = ("saturation", "latency", "bits", "gaps", "cores", "devices", "peer")
+PARTS = ("saturation", "latency", "model", "bits", "gaps", "cores", "devices", "peer")
 GUNDAM_TILES = 6  # of the page: 900 x 1200 pixels
 BASE_SIDE, TILE_SIDE = 1024, 640
 BIT_IMAGES = ("page_rgb.jpg", "photo_scene.jpg", "mid_1830x2196.jpg", "size_1280x640.jpg", "exif_6.jpg", "rgba.png")
@@ -196,6 +198,28 @@ def measure_latency(run):
         latency = half["latency_seconds"]
         run.results.add(f"{mode}: half load, p99 beside p50", "ms", latency["p99"] * 1e3, latency["p50"] * 1e3, "p50", False, bar=3.0,
                         rate=round(rate / 2, 2), latency_ms=milliseconds(latency), images=half["images"], errors=half["errors"])
+
+
+def measure_model(run):
+    """The model gets the engine's times and the service's share from this run, but nothing that was measured at these loads."""
+    options, engine, server = run.options, engine_alone(run), run.main_server()
+    times = {size: 1e3 * size / engine.images_per_second(BASE_SIDE, size, options.seconds / 8, slots=1) for size in options.buckets}
+    engine.close()
+    alone = run.loads(server.address, "base", "--concurrency=1")
+    stage = {name: 1e3 * values["p50"] for name, values in alone["stage_seconds"].items()}
+    decode = stage["decode"] + stage["views"]
+    settings = argparse.Namespace(
+        views={BASE_SIDE: 1}, times={BASE_SIDE: queue_model.Times(times)}, buckets=options.buckets, slots=options.slots, decode=decode,
+        decode_threads=int(total(server.metrics(), "deepencoder_decode_threads")), spread=0, exact=options.small, images=20000, seed=1,
+        overhead=max(1e3 * alone["latency_seconds"]["p50"] - decode - stage["compute"], 0))
+    for load in (0.5, 0.8):
+        rate = load * run.rate("base")
+        measured = run.loads.at_rate(server.address, "base", rate)
+        for quantile, predicted in queue_model.predict(settings, rate).items():
+            run.results.add(f"base: {quantile} at {load:.0%} load, by the queue model", "ms", predicted,
+                            1e3 * measured["latency_seconds"][quantile], "measured", False, rate=round(rate, 2), images=measured["images"],
+                            batch_ms={size: round(ms, 2) for size, ms in times.items()}, decode_ms=round(decode, 2),
+                            overhead_ms=round(settings.overhead, 2))
 
 
 def measure_peer(run):
@@ -379,11 +403,12 @@ def parse():
 
 def main():
     options = parse()
-    measures = {"saturation": measure_saturation, "latency": measure_latency, "bits": measure_bits, "gaps": measure_gaps,
-                "cores": measure_cores, "devices": measure_devices, "peer": measure_peer}
+    measures = {"saturation": measure_saturation, "latency": measure_latency, "model": measure_model, "bits": measure_bits,
+                "gaps": measure_gaps, "cores": measure_cores, "devices": measure_devices, "peer": measure_peer}
     with tempfile.TemporaryDirectory() as folder:
         run = Run(options, folder)
-        cannot = {"gaps": not options.trace_library and "no --trace-library", "devices": run.gpus < 2 and f"{run.gpus} GPUs"}
+        cannot = {"gaps": not options.trace_library and "no --trace-library", "devices": run.gpus < 2 and f"{run.gpus} GPUs",
+                  "model": options.small and not options.engine_bench and "no --engine-bench"}
         try:
             for part in options.parts:
                 if why := cannot.get(part):

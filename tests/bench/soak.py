@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Does the server's memory stay flat? Hours of work at 80 % load, on the CPU backend with a small checkpoint.
+"""Does the server's memory stay flat? Hours of work at 80 % load, on the CPU backend with a small checkpoint, or on a GPU.
 
-    soak.py [--minutes 60] [--reload-every SECONDS] [--out tests/bench/results/soak.json]
+    soak.py [--minutes 60] [--reload-every SECONDS] [--device cpu|cuda] [--keep] [--out tests/bench/results/soak.json]
 
 Measures what the server can take (closed loop), then sends 80 % of it at random times: pages of five sizes in four modes, so that
-blocks of many sizes come and go, while one client in ten leaves before its answer and the result cache is full and turning over.
---reload-every also reloads the weights, in turn from two checkpoints. Resident memory is read every second; after the warm-up (a
-sixth of the time) the median of the last sixth must be within 2 % of the median of the first sixth behind the warm-up.
+blocks of many sizes come and go, while one client in ten (at most four a second) leaves before its answer and the result cache is
+full and turning over. --reload-every also reloads the weights, in turn from two checkpoints. Resident memory is read every second;
+after the warm-up (a sixth of the time) the median of the last sixth must be within 2 % of the median of the first sixth behind the
+warm-up.
 """
 import argparse
 import pathlib
@@ -18,12 +19,13 @@ import tempfile
 import threading
 import time
 
-from service_tools import PROGRAMS, Results, Server, bench, cpu_name, synthesize, total
+from service_tools import PROGRAMS, Results, Server, bench, cpu_name, output_of, synthesize, total
 
 BAR = 0.02
 LOAD = 0.8
 SIZES = "320x240,640x900,900x1200,1240x1754,1700x2200"
 MIX = "tiny:4,small:2,base:1,gundam:1"
+MOST_LEAVERS = 4  # a second: each is a process of its own
 
 
 def status_kib(pid, key):
@@ -81,22 +83,27 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--reload-every", type=float, default=0, help="seconds; 0: never")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--keep", action="store_true", help="what --out has under other names")
     parser.add_argument("--out")
     options = parser.parse_args()
+    on_cpu = options.device == "cpu"
+    depths, concurrency = ((3, 2), 4) if on_cpu else ((12, 24), 128)
     with tempfile.TemporaryDirectory() as folder:
-        models = [synthesize(f"{folder}/model{seed}", 3, 2, seed) for seed in range(2 if options.reload_every else 1)]
+        models = [synthesize(f"{folder}/model{seed}", *depths, seed) for seed in range(2 if options.reload_every else 1)]
         admin = f"unix:{folder}/admin"
-        flags = ["--device=cpu", "--threads=1", "--decode-threads=1", "--cache-bytes=2MiB", "--modes=tiny,small,base,gundam"]
+        flags = [f"--device={options.device}", "--cache-bytes=2MiB", "--modes=tiny,small,base,gundam"]
+        flags += ["--threads=1", "--decode-threads=1"] if on_cpu else []
         flags += [f"--admin-listen={admin}"] if options.reload_every else []
         with Server(models[0], folder, *flags) as server:
             load_flags = [f"--mode={MIX}", f"--size={SIZES}", "--warmup=5s"]
-            most = bench(server.address, *load_flags, "--concurrency=4", "--duration=30s")[0]["images_per_second"]
+            most = bench(server.address, *load_flags, f"--concurrency={concurrency}", "--duration=30s")[0]["images_per_second"]
             seconds = options.minutes * 60
             load = subprocess.Popen([PROGRAMS / "deepencoder", "bench", f"--server={server.address}", *load_flags,
                                      f"--rate={LOAD * most:.3f}", f"--duration={seconds:.0f}s", f"--json={folder}/load.json"],
                                     stdout=subprocess.DEVNULL)
             page = pathlib.Path(__file__).resolve().parents[1] / "data/images/page_rgb.jpg"
-            helpers = [Leavers(server.address, page, LOAD * most / 10)]
+            helpers = [Leavers(server.address, page, min(LOAD * most / 10, MOST_LEAVERS))]
             helpers += [Reloads(admin, models, options.reload_every)] if options.reload_every else []
             for helper in helpers:
                 helper.start()
@@ -111,8 +118,10 @@ def main():
     before, after = statistics.median(first), statistics.median(last)
     anonymous = [statistics.median(between(samples, begin, begin + part, 2)) for begin in (part, samples[-1][0] - part)]
     steady = between(samples, part, samples[-1][0] + 1)
-    Results(options.out, f"{cpu_name()}, 1 encoder thread").add(
-        f"resident memory after {options.minutes:g} minutes at {LOAD:.0%} load" + (", reloading" if options.reload_every else ""),
+    device = f"{cpu_name()}, 1 encoder thread" if on_cpu else output_of("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
+    Results(options.out, device, options.keep).add(
+        f"resident memory after {options.minutes:g} minutes at {LOAD:.0%} load" + (", on a GPU" if not on_cpu else "") +
+        (", reloading" if options.reload_every else ""),
         "MiB", after / 1024, before / 1024, "median behind the warm-up", False,
         lowest=round(min(steady) / 1024, 1), highest=round(max(steady) / 1024, 1),
         anonymous=[round(kib / 1024, 1) for kib in anonymous], every_minute=[round(statistics.median(
