@@ -10,8 +10,7 @@ Measures, for JPEG pages in base and in gundam mode, these --parts:
     latency      concurrency 1: p50 less what decoding, views and the encoder took, which is what the service itself adds;
                  half of the saturated rate, random arrivals: p99 over p50
     model        p50 and p99 of base pages at half and at 80 % load, beside what queue_model.py predicts from the engine's times
-    bits         the same pages with and without graphs, with 1 and more slots, alone and beside other load: equal bits? And with
-                 --stress-program, deepencoder-stress: are all replies of mixed requests those that came alone?
+    bits         the same pages with and without graphs, with 1 and more slots, alone and beside other load: equal bits?
     gaps         longest pause of the GPU at saturation (CUPTI; --trace-library, built from tests/bench/gpu_trace.cc)
     cores        images/s at saturation with the server on so many processors (--cores): where they stop being the limit
     devices      images/s of all GPUs over those of one, with the same load (needs two)
@@ -274,22 +273,9 @@ def in_company(run, server, name):
         others.wait()
 
 
-def measure_stress(run, server):
-    clients = 2 * run.options.concurrency["base"]
-    done = subprocess.run([run.options.stress_program, server.address, str(round(2 * run.options.seconds)), str(clients),
-                           *(ROOT / "tests/data/images" / name for name in BIT_IMAGES)], stdout=subprocess.PIPE, text=True)
-    if done.returncode not in (0, 1):
-        sys.exit(f"{run.options.stress_program} failed with {done.returncode}")
-    report = json.loads(done.stdout)
-    run.results.add("replies under mixed load that equal those that came alone", "replies", report["right"],
-                    report["right"] + report["wrong"], "all", True, clients=clients, **report)
-
-
 def measure_bits(run):
     found = {}
     server = run.main_server()
-    if run.options.stress_program:
-        measure_stress(run, server)
     found["graphs, alone"] = digests(run, server.address, f"{run.folder}/bits/alone", 1)
     found["graphs, in company"] = in_company(run, server, "company")
     run.stop()
@@ -378,10 +364,6 @@ def measure_devices(run):
 
 # ---------------------------------------------------------------- options
 
-def present(path):
-    return path if path.exists() else None
-
-
 def numbers(text):
     return [int(word) for word in text.split(",")]
 
@@ -399,9 +381,7 @@ def parse():
     parser.add_argument("--cores", type=numbers, default=[1, 2, 3, 4, 6, 8])
     parser.add_argument("--library", default=str(PROGRAMS / "lib/libdeepencoder_cuda.so"), help="for the engine alone")
     parser.add_argument("--engine-bench", help="cpu_encoder_bench, for the engine alone on the CPU")
-    parser.add_argument("--trace-library", default=present(PROGRAMS / "lib/libdeepencoder_gpu_trace.so"),
-                        help="none: idle gaps are not measured")
-    parser.add_argument("--stress-program", default=present(PROGRAMS / "deepencoder-stress"), help="none: it is not run")
+    parser.add_argument("--trace-library", help="libdeepencoder_gpu_trace.so; none: idle gaps are not measured")
     parser.add_argument("--peer-python", default=sys.executable, help="that has torch and grpcio")
     parser.add_argument("--peer-attention", choices=("dense", "augmented"), default="augmented", help="augmented is the faster one")
     parser.add_argument("--peer-compile", action="store_true")
