@@ -5,6 +5,7 @@
 #include <spawn.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -32,6 +33,8 @@ constexpr int kWallLimits = 10;
 constexpr absl::Duration kStartLimit = absl::Seconds(60);
 // Address space beyond DecodeBytes: malloc's arenas and gaps.
 constexpr uint64_t kMemorySlack = uint64_t{128} << 20;
+// Limits go by such steps, so that one need not be set for each image of a stream.
+constexpr uint64_t kMemoryStep = uint64_t{32} << 20;
 // What a worker keeps of its regions: most scans fit, and need no pages made anew.
 constexpr size_t kKeptFile = size_t{4} << 20, kKeptPixels = size_t{32} << 20;
 
@@ -103,6 +106,13 @@ absl::Status WorkerProcess::Spawn() {
     return NoWorker("socketpair", errno);
   }
   socket_ = ends[0];
+  // 0 would be for ever.
+  const timeval look =
+      absl::ToTimeval(std::clamp(options_.cpu_limit, absl::Milliseconds(1), kLook));
+  if (setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &look, sizeof(look)) != 0) {
+    close(ends[1]);
+    return NoWorker("setsockopt", errno);
+  }
   const Descriptor socket(ends[1]), file(file_->fd()), pixels(pixels_->fd());
   close(ends[1]);
   if (socket.get() < 0 || file.get() < 0 || pixels.get() < 0) return NoWorker("dup", EMFILE);
@@ -169,13 +179,14 @@ bool WorkerProcess::Listening() const {
   return poll(&readable, 1, 0) == 0;  // nothing to read: no answer without a call, and no end
 }
 
-void WorkerProcess::LimitMemory(const ImageHeader& header) const {
+void WorkerProcess::LimitMemory(const ImageHeader& header) {
   if (!ConfinesSystemCalls()) return;  // sanitizers map terabytes
+  const uint64_t steps = (DecodeBytes(header) + kMemoryStep - 1) / kMemoryStep;
+  const uint64_t wanted = address_space_ + steps * kMemoryStep + kMemorySlack;
   rlimit limit = {};
-  if (prlimit(pid_, RLIMIT_AS, nullptr, &limit) != 0) return;
-  limit.rlim_cur =
-      std::min<rlim_t>(limit.rlim_max, address_space_ + DecodeBytes(header) + kMemorySlack);
-  prlimit(pid_, RLIMIT_AS, &limit, nullptr);
+  if (wanted == memory_limit_ || prlimit(pid_, RLIMIT_AS, nullptr, &limit) != 0) return;
+  limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, wanted);
+  if (prlimit(pid_, RLIMIT_AS, &limit, nullptr) == 0) memory_limit_ = wanted;
 }
 
 absl::StatusOr<PictureSize> WorkerProcess::Decode(std::span<const std::byte> file,
@@ -194,22 +205,19 @@ absl::StatusOr<PictureSize> WorkerProcess::Decode(std::span<const std::byte> fil
   if (send(socket_, &call, sizeof(call), MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof(call))) {
     return Ended(/*timed_out=*/false);
   }
-  if (absl::Status status = AwaitAnswer(); !status.ok()) return status;
-  DecodeAnswer answer = {};
-  if (recv(socket_, &answer, sizeof(answer), 0) != static_cast<ssize_t>(sizeof(answer))) {
-    return Ended(/*timed_out=*/false);
+  const absl::StatusOr<DecodeAnswer> answer = AwaitAnswer();
+  if (!answer.ok()) return answer.status();
+  if (answer->code != 0) {
+    const size_t bytes = std::min<size_t>(answer->message_bytes, sizeof(answer->message));
+    return absl::Status(static_cast<absl::StatusCode>(answer->code),
+                        std::string(answer->message, bytes));
   }
-  if (answer.code != 0) {
-    const size_t bytes = std::min<size_t>(answer.message_bytes, sizeof(answer.message));
-    return absl::Status(static_cast<absl::StatusCode>(answer.code),
-                        std::string(answer.message, bytes));
-  }
-  const bool upright = answer.width == header.width && answer.height == header.height;
-  const bool turned = answer.width == header.height && answer.height == header.width;
+  const bool upright = answer->width == header.width && answer->height == header.height;
+  const bool turned = answer->width == header.height && answer->height == header.width;
   if (!upright && !turned) {
     return absl::InternalError("a decode worker answered with a picture of another size");
   }
-  return PictureSize{answer.width, answer.height};
+  return PictureSize{answer->width, answer->height};
 }
 
 absl::Duration WorkerProcess::CpuTime() const {
@@ -221,22 +229,24 @@ absl::Duration WorkerProcess::CpuTime() const {
   return absl::DurationFromTimespec(used);
 }
 
-absl::Status WorkerProcess::AwaitAnswer() {
-  const int look = static_cast<int>(absl::ToInt64Milliseconds(std::min(kLook, options_.cpu_limit)));
-  pollfd readable = {.fd = socket_, .events = POLLIN, .revents = 0};
-  if (poll(&readable, 1, look) > 0) return absl::OkStatus();
-  // It takes its time, so from here on that is counted.
-  const absl::Time begin = absl::Now();
-  const absl::Duration used = CpuTime();
-  while (true) {
-    const int ready = poll(&readable, 1, look);
-    if (ready > 0) return absl::OkStatus();
-    if (ready < 0 && errno != EINTR) return Ended(/*timed_out=*/false);
-    if (CpuTime() - used > options_.cpu_limit ||
-        absl::Now() - begin > kWallLimits * options_.cpu_limit) {
-      return Ended(/*timed_out=*/true);
+absl::StatusOr<DecodeAnswer> WorkerProcess::AwaitAnswer() {
+  DecodeAnswer answer = {};
+  const auto receive = [&] { return recv(socket_, &answer, sizeof(answer), 0); };
+  const auto none_yet = [](ssize_t got) { return got < 0 && (errno == EAGAIN || errno == EINTR); };
+  ssize_t got = receive();  // which waits for kLook at most
+  if (none_yet(got)) {
+    // It takes its time, so from here on that is counted.
+    const absl::Time begin = absl::Now();
+    const absl::Duration used = CpuTime();
+    while (none_yet(got = receive())) {
+      if (CpuTime() - used > options_.cpu_limit ||
+          absl::Now() - begin > kWallLimits * options_.cpu_limit) {
+        return Ended(/*timed_out=*/true);
+      }
     }
   }
+  if (got != static_cast<ssize_t>(sizeof(answer))) return Ended(/*timed_out=*/false);
+  return answer;
 }
 
 absl::Status WorkerProcess::Ended(bool timed_out) {

@@ -73,9 +73,9 @@ class WorkerProcess {
 
   absl::Status Spawn();
   absl::Duration CpuTime() const;
-  void LimitMemory(const ImageHeader& header) const;
-  // OK once there is something to read, the end of the worker included.
-  absl::Status AwaitAnswer();
+  void LimitMemory(const ImageHeader& header);
+  // Errors: the worker has ended, or was given up.
+  absl::StatusOr<DecodeAnswer> AwaitAnswer();
   void Kill();
   // Collects the process, which has ended or been killed, and says what the image is answered.
   absl::Status Ended(bool timed_out);
@@ -85,6 +85,7 @@ class WorkerProcess {
   int socket_ = -1;
   pid_t pid_ = -1;  // -1: none, or collected
   uint64_t address_space_ = 0;
+  uint64_t memory_limit_ = 0;                // as it is in force; 0: none
   size_t file_bytes_ = 0, pixel_bytes_ = 0;  // of the last image
   WorkerEnd end_ = WorkerEnd::kNone;
 };

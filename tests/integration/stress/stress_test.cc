@@ -45,7 +45,7 @@ void ExpectCounted(RunningServer& server, int64_t answers) {
 
 TEST(StressTest, EveryReplyIsTheOneThatTheImageGetsAlone) {
   RunningServer server("stress", {"--modes=tiny,small,gundam", "--no-warm-up", "--slots=2",
-                                  "--batch-buckets=1,2,4", "--max-images-in-flight=96"});
+                                  "--batch-buckets=1,2,4", "--max-images-in-flight=24"});
   ASSERT_TRUE(server.ready()) << server.process().Stderr();
   StressOptions options;
   options.server = server.address("unix");
