@@ -4,13 +4,13 @@
     dashboard_picture.py PROMETHEUS_URL OUT.svg [--minutes 5] [--title TEXT]
     dashboard_picture.py --run OUT.svg [--minutes 5]
 
-Every panel is where the dashboard puts it, with its title, its queries as Grafana would send them, the unit, and a legend of
-the first series. --run starts a Prometheus, a server on the CPU and one with stand-ins for a GPU and its driver, sends both
-images at a changing pace, and draws what was scraped.
+Every panel is where the dashboard puts it, with its title, its queries as Grafana would send them, axes in its unit, its
+thresholds, and a legend of the series that reach highest. --run starts a Prometheus, a server on the CPU and one with stand-ins
+for a GPU and its driver, sends both images at a changing pace, now and then too many or with too little time, and draws what was
+scraped.
 """
 import argparse
 import glob
-import html
 import json
 import math
 import os
@@ -22,36 +22,49 @@ import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import panel_drawing as drawing  # noqa: E402
 import processes  # noqa: E402
 
 DASHBOARD = os.path.join(processes.SOURCE, "deploy", "grafana", "dashboards", "deepencoder.json")
 CELL_WIDTH, CELL_HEIGHT = 48, 20  # of Grafana's grid of 24 columns, in pixels
 POINTS = 60  # of a line
-COLOURS = ("#73bf69", "#f2cc0c", "#5794f2", "#ff780a", "#f2495c", "#b877d9", "#37872d", "#8ab8ff")
-MAX_LEGEND = 3
+MAX_IN_FLIGHT = 12  # images, of the servers of --run
+GAP = 1.5 / POINTS  # of a line that has stopped, as a share of the time shown
 
 
-def shown(value, unit):
-    """A value as a panel's axis has it."""
-    if value is None or not math.isfinite(value):
-        return "–"
-    if unit == "percentunit":
-        return f"{100 * value:.3g} %"
-    for step, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= step:
-            return f"{value / step:.3g} {letter}"
-    if unit in ("s", "dtdurations") and 0 < abs(value) < 1:
-        return f"{1000 * value:.3g} ms"
-    return f"{value:.3g}"
+def is_right(panel, legend):
+    """Whether the dashboard gives the series of this name the right axis."""
+    return any(override["matcher"] == {"id": "byName", "options": legend}
+               and {"id": "custom.axisPlacement", "value": "right"} in override["properties"]
+               for override in panel["fieldConfig"]["overrides"])
+
+
+def stacked(series):
+    """The series that are not all zero, each on top of those before it; the first if all are."""
+    height, result = {}, []
+    for one in [one for one in series if one.most() > 0] or series[:1]:
+        for at, value in one.points:
+            height[at] = height.get(at, 0) + value
+        result.append(drawing.Series(one.legend, [(at, height[at]) for at, _ in one.points]))
+    return result
+
+
+def differences(series):
+    """Rows of a heat map from a histogram's cumulative buckets: the label is the bucket's upper bound."""
+    buckets = sorted((float(one.legend.replace("+Inf", "inf")), one) for one in series)
+    below, rows = {}, []
+    for _, one in buckets:
+        rows.append((one.legend, [(at, value - below.get(at, 0)) for at, value in one.points]))
+        below = dict(one.points)
+    return rows
 
 
 class Picture:
     def __init__(self, prometheus, minutes):
         self.prometheus, self.end, self.seconds = prometheus, time.time(), 60 * minutes
-        self.parts = []
 
     def series(self, panel):
-        """[(legend, [(x from 0 to 1, value)])] of a panel."""
+        """What a panel shows."""
         found = []
         step = self.seconds / POINTS
         for target in panel["targets"]:
@@ -63,65 +76,71 @@ class Picture:
                 legend = target["legendFormat"]
                 for label, text in result["metric"].items():
                     legend = legend.replace("{{" + label + "}}", text)
-                points = [((float(when) - self.end + self.seconds) / self.seconds, float(value))
+                points = [(round((float(when) - self.end + self.seconds) / self.seconds, 6), float(value))
                           for when, value in result["values"] if math.isfinite(float(value))]
                 if points:
-                    found.append((legend, points))
+                    found.append(drawing.Series(legend, points, is_right(panel, legend)))
         return found
 
-    def text(self, x, y, text, size=9, colour="#ccccdc", **more):
-        attributes = "".join(f' {name.replace("_", "-")}="{value}"' for name, value in more.items())
-        self.parts.append(f'<text x="{x:.0f}" y="{y:.0f}" font-size="{size}" fill="{colour}"{attributes}>'
-                          f"{html.escape(text)}</text>")
-
-    def draw(self, panel):
+    def draw(self, to, panel):
         place = panel["gridPos"]
         x, y = place["x"] * CELL_WIDTH + 2, place["y"] * CELL_HEIGHT + 32
         width, height = place["w"] * CELL_WIDTH - 4, place["h"] * CELL_HEIGHT - 4
         if panel["type"] == "row":
-            self.text(x + 4, y + 13, panel["title"], 12, "#ffffff", font_weight="bold")
+            to.text(x + 4, y + 13, panel["title"], 12, "#ffffff", font_weight="bold")
             return
-        self.parts.append(f'<rect x="{x}" y="{y}" width="{width}" height="{height}" fill="#181b1f" stroke="#2c3235"/>')
-        self.text(x + 6, y + 13, panel["title"], 10, "#ffffff")
-        unit, series = panel["fieldConfig"]["defaults"]["unit"], self.series(panel)
+        to.frame(x, y, width, height, panel["title"])
+        series = self.series(panel)
         if not series:
-            self.text(x + width / 2, y + height / 2, "No data", 10, "#8e8e8e", text_anchor="middle")
+            to.nothing(x, y, width, height)
         elif panel["type"] == "stat":
-            legend, points = series[0]
-            value = legend if panel["title"] == "Running" else shown(points[-1][1], unit)
-            size = 20 if len(value) < 12 else 8
-            self.text(x + width / 2, y + height / 2 + 12, value[:44], size, COLOURS[0], text_anchor="middle")
+            self.stat(to, panel, series[0], (x, y, width, height))
         else:
-            self.lines(series, unit, x + 42, y + 20, width - 50, height - 34 - 10 * min(len(series), MAX_LEGEND))
+            draw = self.heat_map if panel["type"] == "heatmap" else self.lines
+            draw(to, panel, series, (x + 50, y + 22, width - 58, height - 72))
 
-    def lines(self, series, unit, x, y, width, height):
-        values = [value for _, points in series for _, value in points]
-        low, high = min(0, *values), max(*values, 0) or 1
-        for share in (0, 0.5, 1):
-            at = y + height * (1 - share)
-            self.parts.append(f'<path d="M{x} {at:.0f}h{width}" stroke="#2c3235"/>')
-            self.text(x - 3, at + 3, shown(low + share * (high - low), unit), 8, "#8e8e8e", text_anchor="end")
-        for i, (legend, points) in enumerate(series):
-            colour = COLOURS[i % len(COLOURS)]
-            line = " ".join(f"{x + width * at:.0f},{y + height * (1 - (value - low) / (high - low)):.0f}"
-                            for at, value in points)
-            self.parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}"/>')
-            if i < MAX_LEGEND:
-                more = f"  (+ {len(series) - MAX_LEGEND} more)" if i == MAX_LEGEND - 1 < len(series) - 1 else ""
-                self.text(x, y + height + 13 + 10 * i, (legend + more)[:int(width / 4.6)], 8, colour)
+    def stat(self, to, panel, series, place):
+        value, defaults = series.points[-1][1], panel["fieldConfig"]["defaults"]
+        reached = [step["color"] for step in defaults["thresholds"]["steps"] if step["value"] is None or value >= step["value"]]
+        by_name = panel["options"]["textMode"] == "name"
+        to.single(series.legend if by_name else drawing.shown(value, defaults["unit"]), drawing.NAMED[reached[-1]], *place)
+
+    def heat_map(self, to, panel, series, place):
+        to.heat(differences(series), *place, 1 / POINTS)
+        to.times(self.seconds / 60, *place)
+
+    def lines(self, to, panel, series, place):
+        defaults = panel["fieldConfig"]["defaults"]
+        series.sort(key=drawing.Series.most, reverse=True)
+        legend = [(one.legend + (" (right)" if one.right else ""), drawing.COLOURS[i % len(drawing.COLOURS)])
+                  for i, one in enumerate(series)]
+        left, right = ([one for one in series if one.right is side] for side in (False, True))
+        if right:
+            place = (*place[:2], place[2] - 34, place[3])
+        if defaults["custom"]["stacking"]["mode"] == "normal":
+            left = series = stacked(series)
+        for side, lines in (("left", left), ("right", right)):
+            if not lines:
+                continue
+            axis = drawing.Axis(max(one.most() for one in lines), defaults["unit"], defaults.get("max"))
+            to.axis(axis, *place, right=side == "right")
+            if side == "left" and "line" in defaults["custom"]["thresholdsStyle"]["mode"]:
+                for step in defaults["thresholds"]["steps"]:
+                    to.threshold(step["value"], axis, drawing.NAMED[step["color"]], *place)
+            for one in reversed(lines):  # the first of the legend on top
+                to.line(one.points, axis, legend[series.index(one)][1], *place, GAP, dashed=side == "right")
+        to.times(self.seconds / 60, *place)
+        to.legend(legend, place[0] - 44, place[1] + place[3] + 24, place[2] + 44)
 
     def write(self, path, title):
         with open(DASHBOARD, encoding="utf-8") as file:
             panels = json.load(file)["panels"]
-        self.text(6, 20, title, 12, "#ffffff")
-        for panel in panels:
-            self.draw(panel)
         rows = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in panels)
-        width, height = 24 * CELL_WIDTH, rows * CELL_HEIGHT + 36
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
-                       f'viewBox="0 0 {width} {height}" font-family="sans-serif">\n'
-                       f'<rect width="{width}" height="{height}" fill="#111217"/>\n' + "\n".join(self.parts) + "\n</svg>\n")
+        to = drawing.Drawing(24 * CELL_WIDTH, rows * CELL_HEIGHT + 36)
+        to.text(6, 20, title, 12, "#ffffff")
+        for panel in panels:
+            self.draw(to, panel)
+        to.write(path)
 
 
 class Remote(processes.Prometheus):
@@ -132,23 +151,30 @@ class Remote(processes.Prometheus):
 
 
 def drive(address, modes, stop):
-    """Sends images at a pace that changes, now and then one that cannot be decoded, until `stop` is set."""
+    """Sends images at a pace that changes until `stop` is set: now and then one that cannot be decoded, more than the server
+    takes at a time, or some that have too little time."""
     random.seed(1)
     images = sorted(glob.glob(os.path.join(processes.IMAGES, "*.png")) + glob.glob(os.path.join(processes.IMAGES, "*.jpg")))
     while not stop.is_set():
         chosen = random.choices(images, k=random.choice((1, 2, 8)))
+        flags = ["--concurrency=6"]
         if random.random() < 0.1:
             chosen[0] = DASHBOARD  # no image
-        subprocess.run([processes.CLIENT, "encode", *chosen, "--server", address, "--mode", random.choice(modes), "--json",
-                        "--concurrency", "6"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+        if random.random() < 0.05:
+            chosen, flags = 3 * chosen, [f"--concurrency={2 * MAX_IN_FLIGHT}"]
+        if random.random() < 0.05:
+            chosen, flags = 4 * chosen, ["--concurrency=8", "--timeout=200ms"]
+        subprocess.run([processes.CLIENT, "encode", *chosen, *flags, f"--server={address}", f"--mode={random.choice(modes)}",
+                        "--json"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
         stop.wait(random.choice((0, 0, 0.5, 2)))
 
 
 def run(path, minutes):
     with tempfile.TemporaryDirectory() as folder:
         model = processes.synthesize(os.path.join(folder, "model"))
-        servers = [processes.Server(model, folder, "--modes=tiny,small,base", "--cache-bytes=4MiB", name="cpu"),
-                   processes.Server(model, folder, "--device=cuda", "--modes=tiny,base", name="gpu",
+        bound = f"--max-images-in-flight={MAX_IN_FLIGHT}"
+        servers = [processes.Server(model, folder, "--modes=tiny,small,base", "--cache-bytes=4MiB", bound, name="cpu"),
+                   processes.Server(model, folder, "--device=cuda", "--modes=tiny,base", bound, name="gpu",
                                     environment=processes.FAKE_GPU)]
         prometheus, stop, drivers = None, threading.Event(), []
         try:

@@ -2,13 +2,18 @@
 """Lints the chart, renders every example and validates the result against Kubernetes' schemas. No part of the test
 run, since Helm is not in Debian:
 
-    python3 -m venv /tmp/helm && /tmp/helm/bin/pip install helm-python-sdk kubernetes-validate pyyaml
-    /tmp/helm/bin/python tests/deploy/helm_check.py
+    python3 -m venv /tmp/helm && /tmp/helm/bin/pip install helm-python-sdk kubernetes-validate pyyaml jsonschema
+    /tmp/helm/bin/python tests/deploy/helm_check.py [--crds FOLDER]
+
+FOLDER has the Prometheus operator's definitions of its resources (example/prometheus-operator-crd of its sources); without it
+its two kinds are rendered and not validated.
 """
+import argparse
 import glob
 import os
 import sys
 
+import jsonschema
 import kubernetes_validate
 import yaml
 from helm_python import chart
@@ -16,8 +21,8 @@ from helm_python import chart
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 CHART = os.path.join(SOURCE, "deploy", "helm")
 KUBERNETES = "1.31"
-# The Prometheus operator's, which has no schema here.
-UNKNOWN_KINDS = {"ServiceMonitor", "PrometheusRule"}
+# The Prometheus operator's.
+OPERATOR_KINDS = {"ServiceMonitor", "PrometheusRule"}
 
 
 def documents(values):
@@ -27,12 +32,44 @@ def documents(values):
             for document in yaml.safe_load_all(text) if document]
 
 
-def check(path):
+def strict(schema):
+    """A custom resource's schema that takes no fields beyond those it names."""
+    if isinstance(schema, list):
+        return [strict(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    # Patterns are Go's, not all of which Python reads.
+    result = {key: strict(part) for key, part in schema.items() if not (key == "pattern" and isinstance(part, str))}
+    if isinstance(schema.get("properties"), dict) and not schema.get("x-kubernetes-preserve-unknown-fields"):
+        result.setdefault("additionalProperties", False)
+    if schema.get("x-kubernetes-int-or-string"):
+        result.pop("type", None)
+    return result
+
+
+def operator_schemas(folder):
+    """{kind: schema} of the custom resources defined in `folder`."""
+    schemas = {}
+    for path in glob.glob(os.path.join(folder, "*.yaml")):
+        with open(path, encoding="utf-8") as file:
+            definition = yaml.safe_load(file)["spec"]
+        schema = strict(definition["versions"][0]["schema"]["openAPIV3Schema"])
+        schema["properties"]["metadata"] = {"type": "object"}  # of Kubernetes itself
+        schemas[definition["names"]["kind"]] = schema
+    missing = OPERATOR_KINDS - schemas.keys()
+    if missing:
+        sys.exit(f"{folder} does not define {', '.join(sorted(missing))}")
+    return schemas
+
+
+def check(path, schemas):
     with open(path, encoding="utf-8") as file:
         made = documents(yaml.safe_load(file))
     for document in made:
-        if document["kind"] not in UNKNOWN_KINDS:
+        if document["kind"] not in OPERATOR_KINDS:
             kubernetes_validate.validate(document, KUBERNETES, strict=True)
+        elif schemas:
+            jsonschema.validate(document, schemas[document["kind"]])
     by_kind = {document["kind"]: document for document in made}
     labels = by_kind["Deployment"]["spec"]["template"]["metadata"]["labels"]
     for selector in (by_kind["Deployment"]["spec"]["selector"]["matchLabels"], by_kind["Service"]["spec"]["selector"],
@@ -66,11 +103,15 @@ def check_shared_memory():
 
 
 def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--crds", help="folder of the Prometheus operator's definitions")
+    options = parser.parse_args()
+    schemas = operator_schemas(options.crds) if options.crds else {}
     messages = chart.lint(CHART, values={"model": {"existingClaim": "model"}})
     assert not messages["errors"], messages
     for path in sorted(glob.glob(os.path.join(CHART, "examples", "*.yaml"))):
         if os.path.basename(path) != "prometheus-adapter.yaml":  # values of another chart
-            check(path)
+            check(path, schemas)
     check_shared_memory()
     for wrong in ({}, {"image": {"target": "rocm"}, "model": {"existingClaim": "model"}},
                   {"sharedMemory": {"enabled": True}, "model": {"existingClaim": "model"}}):
