@@ -108,6 +108,11 @@ absl::Status LoadDevice(const DevicePlan& plan, const PoolOptions& pool,
   if (!slots.ok()) {
     return Prefixed(absl::StrCat(plan.cuda ? "GPU " : "CPU ", pool.backend.device), slots.status());
   }
+  const BackendInfo& info = made->info();
+  logger.Info("device ready", {{"kind", info.kind},
+                               {"device", info.device},
+                               {"name", info.device_name},
+                               {"library", info.library}});
   model.facts.devices.push_back({.backend = made, .slots = static_cast<int>(slots->slots.size())});
   model.devices.push_back(*std::move(slots));
   return absl::OkStatus();

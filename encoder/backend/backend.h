@@ -78,6 +78,7 @@ struct BackendInfo {
   std::string device_name;  // "NVIDIA H200", "Intel(R) Xeon(R) ..., amx"
   int device = 0;
   std::string pci_bus_id;  // "0000:3b:00.0", by which the driver's tools know it; empty: unknown
+  std::string library;     // what its library was built from; empty: unknown, or this program
   DType compute = DType::kBf16;
   std::vector<int> sides;
   std::vector<int> batch_buckets;

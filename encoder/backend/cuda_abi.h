@@ -157,6 +157,10 @@ DeCode deepencoder_cuda_pci_bus_id(int32_t device, char* text, int32_t size, DeE
 DeCode deepencoder_cuda_free_memory(int32_t device, uint64_t* bytes, DeError* error);
 #define DE_CUDA_FREE_MEMORY "deepencoder_cuda_free_memory"
 
+/* Version and source revision that the library was built from, "0.1.0 (1a2b3c4d5e6f)". */
+const char* deepencoder_cuda_build(void);
+#define DE_CUDA_BUILD "deepencoder_cuda_build"
+
 #ifdef __cplusplus
 }
 #endif

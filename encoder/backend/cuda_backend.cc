@@ -193,6 +193,7 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(const Checkpoint& che
   info.device_name = device.name;
   info.device = options.device;
   info.pci_bus_id = CudaPciBusId(options.device);
+  info.library = CudaBuild();
   info.compute = options.compute;
   info.sides = options.sides;
   info.batch_buckets = options.batch_buckets;

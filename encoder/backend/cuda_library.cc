@@ -37,6 +37,7 @@ struct Library {
   // Null: an older library.
   decltype(&deepencoder_cuda_pci_bus_id) pci_bus_id;
   decltype(&deepencoder_cuda_free_memory) free_memory;
+  decltype(&deepencoder_cuda_build) build;
 };
 
 absl::StatusOr<Library> Load() {
@@ -60,7 +61,8 @@ absl::StatusOr<Library> Load() {
     }
     return Library{
         api, reinterpret_cast<decltype(Library::pci_bus_id)>(dlsym(library, DE_CUDA_PCI_BUS_ID)),
-        reinterpret_cast<decltype(Library::free_memory)>(dlsym(library, DE_CUDA_FREE_MEMORY))};
+        reinterpret_cast<decltype(Library::free_memory)>(dlsym(library, DE_CUDA_FREE_MEMORY)),
+        reinterpret_cast<decltype(Library::build)>(dlsym(library, DE_CUDA_BUILD))};
   }
   return absl::UnavailableError(absl::StrCat("the CUDA backend could not be loaded: ", reasons));
 }
@@ -91,6 +93,11 @@ std::optional<uint64_t> CudaFreeMemory(int device) {
   DeError error = {};
   if (TheLibrary()->free_memory(device, &bytes, &error) != DE_OK) return std::nullopt;
   return bytes;
+}
+
+std::string CudaBuild() {
+  if (!TheLibrary().ok() || TheLibrary()->build == nullptr) return "";
+  return TheLibrary()->build();
 }
 
 absl::Status ToStatus(DeCode code, const DeError& error) {

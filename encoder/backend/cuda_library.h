@@ -23,6 +23,9 @@ std::string CudaPciBusId(int device);
 // Bytes of the device's memory that nobody holds; nothing as above.
 std::optional<uint64_t> CudaFreeMemory(int device);
 
+// The version and source revision that it was built from; empty as above.
+std::string CudaBuild();
+
 absl::Status ToStatus(DeCode code, const DeError& error);
 
 }  // namespace deepencoder

@@ -229,6 +229,7 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCpuBackend(const Checkpoint& chec
                             .device_name = cpu::DeviceName(options.compute),
                             .device = 0,
                             .pci_bus_id = "",
+                            .library = "",
                             .compute = options.compute,
                             .sides = options.sides,
                             .batch_buckets = options.batch_buckets};

@@ -14,6 +14,7 @@
 #include "encoder/cuda/slot.h"
 #include "encoder/cuda/views.h"
 #include "encoder/cuda/weights.h"
+#include "encoder/version/version.h"
 #include "kernels/arguments.h"
 #include "kernels/linear.h"
 
@@ -308,4 +309,10 @@ extern "C" __attribute__((visibility("default"))) DeCode deepencoder_cuda_free_m
     *bytes = static_cast<uint64_t>(free);
     return {};
   });
+}
+
+extern "C" __attribute__((visibility("default"))) const char* deepencoder_cuda_build(void) {
+  static const auto& build = *new std::string(std::string(deepencoder::kBuildVersion) + " (" +
+                                              deepencoder::kBuildCommit + ")");
+  return build.c_str();
 }

@@ -118,7 +118,8 @@ class Drawing:
         """`gap`: points farther apart are not joined."""
         path, before = [], None
         for at, value in points:
-            path.append(f"{'M' if before is None or at - before > gap else 'L'}{x + width * at:.1f} {y + height * (1 - axis.share(value)):.1f}")
+            begins = before is None or at - before > gap
+            path.append(f"{'M' if begins else 'L'}{x + width * at:.1f} {y + height * (1 - axis.share(value)):.1f}")
             before = at
         dash = ' stroke-dasharray="4 3"' if dashed else ""
         self.parts.append(f'<path d="{"".join(path)}" fill="none" stroke="{colour}"{dash}/>')

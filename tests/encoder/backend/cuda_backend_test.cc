@@ -20,6 +20,7 @@ TEST(CudaBackendTest, KnowsWhatIsBesideTheTableIfTheLibraryDoes) {
   EXPECT_EQ(CudaPciBusId(0), address);
   EXPECT_EQ(CudaFreeMemory(0).has_value(), !address.empty());
   EXPECT_EQ(CudaFreeMemory(0).value_or(0), address.empty() ? 0 : uint64_t{80} << 30);
+  EXPECT_EQ(CudaBuild(), address.empty() ? "" : "0.0.1 (fake)");
 }
 
 }  // namespace
