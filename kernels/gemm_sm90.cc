@@ -72,7 +72,7 @@ class Sm90Product final : public LinearProduct {
 
   std::string name() const override {
     return "sm90 " + std::to_string(tiling_.rows) + "x" + std::to_string(tiling_.columns) +
-           " cluster " + std::to_string(tiling_.cluster);
+           " cluster " + std::to_string(tiling_.cluster) + (tiling_.in_turns() ? " in turns" : "");
   }
 
  private:
@@ -100,7 +100,7 @@ class Sm90Product final : public LinearProduct {
     config.dynamicSmemBytes = tiling_.shared_bytes();
     config.stream = stream;
     config.attrs = attributes;
-    config.numAttrs = kOverlapLaunches ? 2 : 1;
+    config.numAttrs = OverlapLaunches::active() ? 2 : 1;
     return config;
   }
 

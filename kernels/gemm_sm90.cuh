@@ -5,13 +5,10 @@
 //
 //   producer warp      x [m][64] and W [n][64] of each step of k to a ring of stages (TMA, 128-byte
 //                      swizzle); in a cluster each block loads its part of W for all blocks
-//   m/64 consumer groups, 64 rows each: acc[64][n] += x W^T (wgmma, both operands in shared memory), then
-//                      bias, activation, residual in fp32, and one rounding
+//   consumer groups    acc += x W^T (wgmma, both operands in shared memory), then bias, activation,
+//                      residual in fp32, and one rounding; on each tile together or in turns (Consumers)
 //
-// While consumers work on their epilogue the producer fills the stages with the next tile. Making the second
-// consumer stay one or two steps of k behind the first, so that it has the matrix units while the first is in
-// its epilogue, changed nothing beyond the noise (3 %): four stages do not hold both the lag and what
-// must be under way.
+// While consumers work on their epilogue the producer fills the stages with the next tile.
 //
 // In an epilogue each warp is alone with its 16 rows, 128 bytes of each at a time: through a box of its own
 // in shared memory they turn from the accumulator's layout into rows, and go to global memory (and the
@@ -41,7 +38,8 @@ struct Layout {
   T b[kTiling.stages][kTiling.columns * kTileK];
   unsigned char store[kTiling.consumers() * 4][kTiling.boxes][kChunkRows * kChunkBytes];
   uint64_t full[kTiling.stages];   // one arrival and the bytes of both tiles
-  uint64_t empty[kTiling.stages];  // an arrival of each consumer of each block of the cluster
+  uint64_t empty[kTiling.stages];  // an arrival of each reader of each block of the cluster
+  uint64_t turn[2];                // in turns: an arrival of each warp of the other consumer
 };
 
 // Where the ring stands.
@@ -51,6 +49,10 @@ struct Ring {
   uint32_t phase = 0;
   __device__ __forceinline__ void Advance() {
     if (++stage == stages) stage = 0, phase ^= 1;
+  }
+  __device__ __forceinline__ void Advance(int steps) {
+    const int to = stage + steps;
+    stage = to % stages, phase ^= to / stages & 1;
   }
 };
 
@@ -72,35 +74,67 @@ __device__ __forceinline__ Place PlaceOf(int tile, int rank, const Params& p) {
 
 // ---------------------------------------------------------------- producer: one thread
 template <typename T, int tiling>
-__device__ __forceinline__ void Produce(Layout<T, tiling>& shared, const CUtensorMap* x,
-                                        const CUtensorMap* x2, const CUtensorMap* weight, int rank,
-                                        const Params& p) {
-  constexpr Tiling kTiling = kTilings[tiling];
-  constexpr int kPart = kTiling.columns / kTiling.cluster;  // rows of W that this block loads
-  constexpr uint32_t kBytes = kTiling.a_bytes() + kTiling.b_bytes();
-  Ring<kTiling.stages> ring;
-  const int clusters = gridDim.x / kTiling.cluster;
-  for (int tile = blockIdx.x / kTiling.cluster; tile < p.tiles; tile += clusters) {
-    const Place at = PlaceOf<tiling>(tile, rank, p);
-    for (int step = 0; step < p.k_steps; ++step) {
-      const bool first = step < p.first_k_steps;
-      const int k = (first ? step : step - p.first_k_steps) * kTileK;
-      const int weight_k = first ? k : p.second_k + k;
-      uint64_t* const full = &shared.full[ring.stage];
-      sm90::BarrierWait(&shared.empty[ring.stage], ring.phase ^ 1);
-      sm90::BarrierExpect(full, kBytes);
-      sm90::BulkLoad3(shared.a[ring.stage], first ? x : x2, full, k, at.row, at.group);
-      T* const b = shared.b[ring.stage] + rank * kPart * kTileK;
-      if constexpr (kTiling.cluster == 1) {
-        sm90::BulkLoad2(b, weight, full, weight_k, at.column);
-      } else {
-        sm90::BulkLoad2Multicast(b, weight, full, (1u << kTiling.cluster) - 1, weight_k,
-                                 at.column + rank * kPart);
+class Producer {
+ public:
+  static constexpr Tiling kTiling = kTilings[tiling];
+
+  __device__ __forceinline__ Producer(Layout<T, tiling>& shared, const CUtensorMap* x,
+                                      const CUtensorMap* x2, const CUtensorMap* weight, int rank,
+                                      const Params& p)
+      : shared_(shared), x_(x), x2_(x2), weight_(weight), rank_(rank), p_(p) {}
+
+  __device__ __forceinline__ void Run() {
+    const int clusters = gridDim.x / kTiling.cluster;
+    int tile = blockIdx.x / kTiling.cluster;
+    // No kernel writes the weights: those of the first steps are on their way while the last kernel still runs.
+    const int early = tile < p_.tiles ? min(kTiling.stages, p_.k_steps) : 0;
+    const Place first = PlaceOf<tiling>(tile, rank_, p_);
+    for (int step = 0; step < early; ++step) LoadWeights(step, first, step);
+    WaitForInputs();
+    Ring<kTiling.stages> ring;
+    for (int begun = early; tile < p_.tiles; tile += clusters, begun = 0) {
+      const Place at = PlaceOf<tiling>(tile, rank_, p_);
+      for (int step = 0; step < p_.k_steps; ++step) {
+        sm90::BarrierWait(&shared_.empty[ring.stage], ring.phase ^ 1);
+        if (step >= begun) LoadWeights(ring.stage, at, step);
+        LoadRows(ring.stage, at, step);
+        ring.Advance();
       }
-      ring.Advance();
     }
   }
-}
+
+ private:
+  static constexpr int kPart = kTiling.columns / kTiling.cluster;  // rows of W that a block loads
+
+  __device__ __forceinline__ bool InFirst(int step) const { return step < p_.first_k_steps; }
+  // Column of the operand that the step belongs to.
+  __device__ __forceinline__ int ColumnOf(int step) const {
+    return (InFirst(step) ? step : step - p_.first_k_steps) * kTileK;
+  }
+
+  // A block's part of W, for all blocks of the cluster; and says how much the stage will hold.
+  __device__ __forceinline__ void LoadWeights(int stage, const Place& at, int step) {
+    uint64_t* const full = &shared_.full[stage];
+    sm90::BarrierExpect(full, kTiling.a_bytes() + kTiling.b_bytes());
+    const int k = InFirst(step) ? ColumnOf(step) : p_.second_k + ColumnOf(step);
+    T* const b = shared_.b[stage] + rank_ * kPart * kTileK;
+    if constexpr (kTiling.cluster == 1) {
+      sm90::BulkLoad2(b, weight_, full, k, at.column);
+    } else {
+      sm90::BulkLoad2Multicast(b, weight_, full, (1u << kTiling.cluster) - 1, k,
+                               at.column + rank_ * kPart);
+    }
+  }
+  __device__ __forceinline__ void LoadRows(int stage, const Place& at, int step) {
+    sm90::BulkLoad3(shared_.a[stage], InFirst(step) ? x_ : x2_, &shared_.full[stage],
+                    ColumnOf(step), at.row, at.group);
+  }
+
+  Layout<T, tiling>& shared_;
+  const CUtensorMap *const x_, *const x2_, *const weight_;
+  const int rank_;
+  const Params& p_;
+};
 
 // ---------------------------------------------------------------- epilogue
 // One chunk is 16 rows of y and 128 bytes of each. A warp holds it in one of two layouts:
@@ -324,18 +358,29 @@ template <typename T, typename Y, int tiling, Epilogue epilogue, bool adds>
 __device__ __forceinline__ void Consume(Layout<T, tiling>& shared, int group, int rank,
                                         const Params& p) {
   constexpr Tiling kTiling = kTilings[tiling];
+  constexpr int kProducts = kTiling.products();
+  constexpr uint32_t kProductBytes = kProductRows * kTileK * sizeof(T);
   const int thread = threadIdx.x % 128;
+  const int first_row = kTiling.in_turns() ? 0 : group * kProductRows;  // of a tile
   TileEpilogue<T, Y, tiling, epilogue, adds> epilogue_of_tile;
-  const Warp warp{thread % 32, group * kGroupRows + thread / 32 * 16,
-                  shared.store[group * 4 + thread / 32]};
-  const uint32_t a_low = sm90::DescriptorLow(shared.a[0] + group * kGroupRows * kTileK);
+  Warp warp{thread % 32, first_row + thread / 32 * 16, shared.store[group * 4 + thread / 32]};
+  const uint32_t a_low = sm90::DescriptorLow(shared.a[0] + first_row * kTileK);
   const uint32_t b_low = sm90::DescriptorLow(shared.b[0]);
   Ring<kTiling.stages> ring;
-  float acc[kTiling.columns / 2];
+  float acc[kProducts][kTiling.columns / 2];
+  // In turns, the other consumer's tiles lie between one's own, in the ring too.
+  constexpr int kTurns = kTiling.in_turns() ? 2 : 1;
+  const int turn = kTiling.in_turns() ? group : 0;
+  if constexpr (kTurns > 1) ring.Advance(turn * p.k_steps);
+  int phase = turn ^ 1;  // of the turns: the first consumer need not wait for its first one
   const int clusters = gridDim.x / kTiling.cluster;
-  for (int tile = blockIdx.x / kTiling.cluster; tile < p.tiles; tile += clusters) {
+  for (int tile = blockIdx.x / kTiling.cluster + turn * clusters; tile < p.tiles;
+       tile += kTurns * clusters) {
     const Place at = PlaceOf<tiling>(tile, rank, p);
     epilogue_of_tile.Begin(at, warp, p);
+    // Not before the other consumer has seen the last stage of its tile: a stage's barrier tells a phase from the next
+    // one only, and not from the one after that.
+    if constexpr (kTurns > 1) sm90::BarrierWait(&shared.turn[turn], phase), phase ^= 1;
     int previous = 0;
     for (int step = 0; step < p.k_steps; ++step) {
       sm90::BarrierWait(&shared.full[ring.stage], ring.phase);
@@ -344,8 +389,12 @@ __device__ __forceinline__ void Consume(Layout<T, tiling>& shared, int group, in
       const uint32_t b = b_low + ring.stage * static_cast<uint32_t>(kTiling.b_bytes() / 16);
 #pragma unroll
       for (int i = 0; i < kTileK / 16; ++i) {
-        sm90::GroupMmaShared<T, kTiling.columns>::Issue(acc, sm90::Descriptor(a + 2 * i),
-                                                        sm90::Descriptor(b + 2 * i), step + i);
+#pragma unroll
+        for (int j = 0; j < kProducts; ++j) {
+          sm90::GroupMmaShared<T, kTiling.columns>::Issue(
+              acc[j], sm90::Descriptor(a + j * (kProductBytes / 16) + 2 * i),
+              sm90::Descriptor(b + 2 * i), step + i);
+        }
       }
       sm90::MmaCommit();
       sm90::MmaWait<1>();
@@ -353,10 +402,19 @@ __device__ __forceinline__ void Consume(Layout<T, tiling>& shared, int group, in
       previous = ring.stage;
       ring.Advance();
     }
+    if constexpr (kTurns > 1) {
+      if (warp.lane == 0) sm90::BarrierArrive(&shared.turn[turn ^ 1]);
+    }
     sm90::MmaWait<0>();
     Release(shared, previous, thread);
-    sm90::Pin(acc);
-    epilogue_of_tile.Run(acc, warp);
+    if constexpr (kTurns > 1) ring.Advance(p.k_steps);
+#pragma unroll
+    for (int j = 0; j < kProducts; ++j) {
+      sm90::Pin(acc[j]);
+      const Warp rows{warp.lane, warp.row + j * kProductRows, warp.box};
+      if (j > 0) epilogue_of_tile.Begin(at, rows, p);
+      epilogue_of_tile.Run(acc[j], rows);
+    }
   }
 }
 
@@ -373,11 +431,11 @@ __global__ void __launch_bounds__(kTilings[tiling].threads(), 1)
   if (threadIdx.x == 0) {
     for (int i = 0; i < kTiling.stages; ++i) {
       sm90::BarrierInit(&shared.full[i], 1);
-      sm90::BarrierInit(&shared.empty[i], kTiling.consumers() * kTiling.cluster);
+      sm90::BarrierInit(&shared.empty[i], kTiling.readers() * kTiling.cluster);
     }
+    for (uint64_t& turn : shared.turn) sm90::BarrierInit(&turn, 4);
     sm90::BarrierInitFence();
   }
-  BeginKernel();
   if constexpr (kTiling.cluster == 1) {
     __syncthreads();
   } else {
@@ -391,11 +449,12 @@ __global__ void __launch_bounds__(kTilings[tiling].threads(), 1)
     if (threadIdx.x == kTiling.consumers() * 128) {
       sm90::PrefetchTensorMap(&x);
       sm90::PrefetchTensorMap(&weight);
-      Produce<T, tiling>(shared, &x, &x2, &weight, rank, p);
+      Producer<T, tiling>(shared, &x, &x2, &weight, rank, p).Run();
     }
     __syncwarp();
   } else {
     if constexpr (kMoveRegisters) sm90::RegistersUp<232>();
+    BeginKernel();
     Consume<T, Y, tiling, epilogue, adds>(shared, group, rank, p);
   }
   // No block may leave while another loads into its shared memory or arrives on its barriers.

@@ -13,40 +13,61 @@
 
 namespace deepencoder::kernels::gemm_sm90 {
 
-inline constexpr int kTileK = 64;      // elements of k a stage: one 128-byte row
-inline constexpr int kGroupRows = 64;  // of y, that a consumer warpgroup computes
-inline constexpr int kChunkRows = 16;  // a warp turns 16 rows of y, 128 bytes of each, at a time
+inline constexpr int kTileK = 64;        // elements of k a stage: one 128-byte row
+inline constexpr int kProductRows = 64;  // of a product of a warpgroup (wgmma)
+inline constexpr int kChunkRows = 16;    // a warp turns 16 rows of y, 128 bytes of each, at a time
 inline constexpr int kChunkBytes = 128;
 
 // A tile of y is rows x columns; `cluster` blocks with tiles below one another share each tile of W.
+//
+// Together: each consumer warpgroup computes kProductRows rows of every tile. In turns: there are two consumers, and
+// each computes every other tile alone; while one is in its epilogue the other has the matrix units.
+enum class Consumers : unsigned char { kTogether, kInTurns };
+
 struct Tiling {
   int rows;
   int columns;
   int cluster;
   int stages;
   int boxes;  // of a consumer warp
+  Consumers mode = Consumers::kTogether;
 
-  constexpr int consumers() const { return rows / kGroupRows; }
+  constexpr bool in_turns() const { return mode == Consumers::kInTurns; }
+  constexpr int consumers() const { return in_turns() ? 2 : rows / kProductRows; }
+  // Consumers that read each stage, and products of kProductRows rows that each of them makes of it.
+  constexpr int readers() const { return in_turns() ? 1 : consumers(); }
+  constexpr int products() const { return in_turns() ? rows / kProductRows : 1; }
   constexpr int threads() const { return (consumers() + 1) * 128; }
   constexpr size_t a_bytes() const { return static_cast<size_t>(rows) * kTileK * 2; }
   constexpr size_t b_bytes() const { return static_cast<size_t>(columns) * kTileK * 2; }
   // Stages, boxes, barriers, and what aligning the start to 1024 bytes may take.
   constexpr size_t shared_bytes() const {
     return stages * (a_bytes() + b_bytes()) + consumers() * 4 * boxes * kChunkRows * kChunkBytes +
-           2 * 8 * stages + 1024;
+           8 * (2 * stages + 2) + 1024;
   }
 };
 
 // The lower tiles are for products with few rows (CLIP of one image), which the others spread over few blocks.
 inline constexpr Tiling kTilings[] = {
-    {64, 64, 1, 8, 2},   {64, 64, 2, 8, 2},   {64, 128, 1, 8, 2},  {64, 128, 2, 8, 2},
-    {64, 192, 1, 6, 2},  {128, 256, 2, 4, 2}, {128, 256, 1, 4, 2}, {128, 192, 2, 5, 1},
-    {128, 192, 1, 5, 1}, {128, 128, 2, 6, 2}, {128, 128, 1, 6, 2},
+    {64, 64, 1, 8, 2},
+    {64, 64, 2, 8, 2},
+    {64, 128, 1, 8, 2},
+    {64, 128, 2, 8, 2},
+    {64, 192, 1, 6, 2},
+    {128, 256, 2, 4, 2},
+    {128, 256, 1, 4, 2},
+    {128, 192, 2, 5, 1},
+    {128, 192, 1, 5, 1},
+    {128, 128, 2, 6, 2},
+    {128, 128, 1, 6, 2},
+    {128, 128, 2, 6, 1, Consumers::kInTurns},
+    {128, 128, 1, 6, 1, Consumers::kInTurns},
+    {64, 128, 1, 6, 2, Consumers::kInTurns},
 };
 inline constexpr int kTilingCount = sizeof(kTilings) / sizeof(kTilings[0]);
 inline constexpr size_t kMaxSharedBytes = 227 * 1024;
 static_assert(std::all_of(std::begin(kTilings), std::end(kTilings), [](const Tiling& tiling) {
-  return tiling.shared_bytes() <= kMaxSharedBytes && tiling.rows % kGroupRows == 0;
+  return tiling.shared_bytes() <= kMaxSharedBytes && tiling.rows % kProductRows == 0;
 }));
 
 struct Params {

@@ -5,16 +5,26 @@
 
 namespace deepencoder::kernels {
 
-// Before a kernel touches global memory that another wrote or may still read: waits until every kernel before it in
-// the stream is done and its writes are seen, then lets the next one take its place. Every thread calls it. What does
-// not touch such memory (barriers, descriptors, the weights' prefetch) may come before.
-__device__ __forceinline__ void BeginKernel() {
+// Until every kernel before this one in the stream is done and its writes are seen. Each thread calls it before it
+// touches global memory that another kernel wrote or may still read. What no kernel writes (the weights) may be read
+// before.
+__device__ __forceinline__ void WaitForInputs() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  if constexpr (kOverlapLaunches) {
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-  }
+  asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
+}
+
+// Lets the blocks of the next kernel take what room there is. After WaitForInputs: a kernel that has begun then knows
+// that all before its predecessor are done.
+__device__ __forceinline__ void LetNextBegin() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+__device__ __forceinline__ void BeginKernel() {
+  WaitForInputs();
+  LetNextBegin();
 }
 
 }  // namespace deepencoder::kernels

@@ -6,19 +6,30 @@
 #include <cstddef>
 #include <type_traits>
 
+#include "kernels/device.h"
 #include "kernels/status.h"
-
-#ifndef DEEPENCODER_OVERLAP_LAUNCHES
-#define DEEPENCODER_OVERLAP_LAUNCHES 0
-#endif
 
 namespace deepencoder::kernels {
 
-// Programmatic dependent launch (Hopper and later): the blocks of a kernel may take their places while the last ones
-// of the kernel before it still run, and wait there for its end. A build option: DEEPENCODER_OVERLAP_LAUNCHES.
-inline constexpr bool kOverlapLaunches = DEEPENCODER_OVERLAP_LAUNCHES != 0;
+// While one lives, this thread's launches overlap (programmatic dependent launch, Hopper and later): the blocks of a
+// kernel may take their places while the last ones of the kernel before it still run; there they do what needs
+// nothing of it, and wait for its end (launch.cuh). Only where Possible().
+class OverlapLaunches {
+ public:
+  explicit OverlapLaunches(bool overlap) : before_(active_) { active_ = overlap; }
+  ~OverlapLaunches() { active_ = before_; }
+  OverlapLaunches(const OverlapLaunches&) = delete;
+  OverlapLaunches& operator=(const OverlapLaunches&) = delete;
 
-// To be added to a launch's attributes if kOverlapLaunches.
+  static bool Possible(const DeviceLimits& device) { return device.major >= 9; }
+  static bool active() { return active_; }
+
+ private:
+  static inline thread_local bool active_ = false;
+  bool before_;
+};
+
+// To be added to a launch's attributes if OverlapLaunches::active().
 inline cudaLaunchAttribute OverlapAttribute() {
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -37,7 +48,7 @@ Status LaunchKernel(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
   config.attrs = &overlap;
-  config.numAttrs = kOverlapLaunches ? 1 : 0;
+  config.numAttrs = OverlapLaunches::active() ? 1 : 0;
   DEEPENCODER_CUDA_RETURN(cudaLaunchKernelEx(&config, kernel, arguments...));
   return {};
 }

@@ -38,7 +38,8 @@ struct Row {
 #pragma unroll
     for (int i = 0; i < kChunks; ++i) Store8(row + Column(i), value[i]);
   }
-  __device__ __forceinline__ void Normalise(const float* weight, const float* bias, float eps) {
+  // Takes the mean off and returns 1 / deviation.
+  __device__ __forceinline__ float Centre(float eps) {
     float sum = 0.f;
 #pragma unroll
     for (int i = 0; i < kChunks; ++i)
@@ -53,58 +54,72 @@ struct Row {
         value[i][e] -= mean;
         squares += value[i][e] * value[i][e];
       }
-    const float scale = rsqrtf(WarpSum(squares) * (1.f / width) + eps);
+    return rsqrtf(WarpSum(squares) * (1.f / width) + eps);
+  }
+  __device__ __forceinline__ void Transform(float scale, const Row& weight, const Row& bias) {
 #pragma unroll
-    for (int i = 0; i < kChunks; ++i) {
-      float w[kVector], b[kVector];
-      Load8(weight + Column(i), w);
-      Load8(bias + Column(i), b);
+    for (int i = 0; i < kChunks; ++i)
 #pragma unroll
-      for (int e = 0; e < kVector; ++e) value[i][e] = value[i][e] * scale * w[e] + b[e];
-    }
+      for (int e = 0; e < kVector; ++e)
+        value[i][e] = value[i][e] * scale * weight.value[i][e] + bias.value[i][e];
   }
 };
 
-template <typename X, typename Y, int width>
+// kEarly: weight and bias are on their way before the kernel waits for its input. That takes registers which many
+// rows need more: up to kFewRows.
+constexpr int64_t kFewRows = 4608;
+
+template <typename X, typename Y, int width, bool kEarly>
 __global__ void __launch_bounds__(32 * kWarps) LayerNormKernel(LayerNormArgs args) {
+  Row<width> weight, bias, row;
+  if constexpr (kEarly) weight.Load(args.weight), bias.Load(args.bias);
   BeginKernel();
   const int64_t r = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.y;
   if (r >= args.rows) return;
-  Row<width> row;
   row.Load(static_cast<const X*>(args.x) + r * width);
   if (args.add != nullptr) row.Add(static_cast<const X*>(args.add) + r % args.add_rows * width);
   if (args.sum != nullptr) row.Store(static_cast<X*>(args.sum) + r * width);
-  row.Normalise(args.weight, args.bias, args.eps);
+  const float scale = row.Centre(args.eps);
+  if constexpr (!kEarly) weight.Load(args.weight), bias.Load(args.bias);
+  row.Transform(scale, weight, bias);
   row.Store(static_cast<Y*>(args.y) + r * width);
 }
 
 template <typename T, typename Y>
 __global__ void __launch_bounds__(32 * kWarps) ClipEmbedKernel(ClipEmbedArgs args) {
-  BeginKernel();
   constexpr int kWidth = 1024;
+  Row<kWidth> weight, bias, row;
+  weight.Load(args.weight), bias.Load(args.bias);
+  BeginKernel();
   const int64_t r = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.y;
   if (r >= static_cast<int64_t>(args.batch) * args.tokens) return;
   const int64_t image = r / args.tokens;
   const int64_t token = r % args.tokens;
   const T* features = static_cast<const T*>(args.features);
-  Row<kWidth> row;
   row.Load(token == 0 ? static_cast<const T*>(args.class_row)
                       : features + (image * (args.tokens - 1) + token - 1) * kWidth);
   row.Add(static_cast<const T*>(args.positions) + token * kWidth);
-  row.Normalise(args.weight, args.bias, args.eps);
+  row.Transform(row.Centre(args.eps), weight, bias);
   row.Store(static_cast<Y*>(args.y) + r * kWidth);
+}
+
+template <typename X, typename Y, int width>
+Status LaunchRows(const LayerNormArgs& args, cudaStream_t stream) {
+  const dim3 grid(static_cast<unsigned>(CeilDiv(args.rows, kWarps))), block(32, kWarps);
+  return LaunchKernel(args.rows <= kFewRows ? LayerNormKernel<X, Y, width, true>
+                                            : LayerNormKernel<X, Y, width, false>,
+                      grid, block, 0, stream, args);
 }
 
 template <typename X, typename Y>
 Status LaunchWidth(const LayerNormArgs& args, cudaStream_t stream) {
-  const dim3 grid(static_cast<unsigned>(CeilDiv(args.rows, kWarps))), block(32, kWarps);
   switch (args.width) {
     case 256:
-      return LaunchKernel(LayerNormKernel<X, Y, 256>, grid, block, 0, stream, args);
+      return LaunchRows<X, Y, 256>(args, stream);
     case 768:
-      return LaunchKernel(LayerNormKernel<X, Y, 768>, grid, block, 0, stream, args);
+      return LaunchRows<X, Y, 768>(args, stream);
     case 1024:
-      return LaunchKernel(LayerNormKernel<X, Y, 1024>, grid, block, 0, stream, args);
+      return LaunchRows<X, Y, 1024>(args, stream);
     default:
       return InvalidArgument("layer norm: width " + std::to_string(args.width) +
                              " is not 256, 768 or 1024");

@@ -4,7 +4,9 @@
 
 #include "kernels/clip_attention.h"
 #include "kernels/clip_rows.h"
+#include "kernels/device.h"
 #include "kernels/global_attention.h"
+#include "kernels/launch.h"
 #include "kernels/layer_norm.h"
 #include "kernels/patches.h"
 #include "kernels/window_attention.h"
@@ -83,7 +85,10 @@ Status EncoderPlan::Create(const Weights& weights, int side, int batch,
   }
   if (batch < 1)
     return kernels::InvalidArgument("batch must be at least 1, is " + std::to_string(batch));
+  kernels::DeviceLimits device;
+  DEEPENCODER_RETURN(kernels::GetDeviceLimits(&device));
   EncoderPlan made;
+  made.overlap_ = kernels::OverlapLaunches::Possible(device);
   made.weights_ = &weights;
   made.side_index_ = static_cast<int>(found - weights.sides.begin());
   made.side_ = side, made.batch_ = batch;
@@ -163,6 +168,7 @@ Status EncoderPlan::PlanLinears(kernels::LinearContext& linears) {
 
 Status EncoderPlan::Run(const BatchTables& tables, void* arena, void* workspace,
                         cudaStream_t stream, const PassTrace& trace) const {
+  const kernels::OverlapLaunches overlap(overlap_);
   const Pass pass{tables, static_cast<std::byte*>(arena), workspace, workspace_bytes_, stream,
                   trace};
   DEEPENCODER_RETURN(EmbedPatches(pass));

@@ -72,6 +72,7 @@ class EncoderPlan {
   Status Reply(const Pass& pass) const;
 
   const Weights* weights_ = nullptr;
+  bool overlap_ = false;  // a kernel may begin before the one in front of it has ended
   int side_index_ = 0;
   int side_ = 0, batch_ = 0;
   int grid_ = 0, output_grid_ = 0;

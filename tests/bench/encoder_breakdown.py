@@ -10,6 +10,7 @@ product, 4 N^2 d a head of attention, each activation read or written once.
 import argparse
 import collections
 import pathlib
+import re
 import sys
 
 import numpy as np
@@ -31,6 +32,12 @@ def kind_of(name):
     if "attention" in name.lower() and not any(word in name for word in ("Window", "Clip")):
         return "global attention"
     return next((kind for word, kind in KINDS if word in name), "product")
+
+
+def short_name(name):
+    """A kernel's name without its namespaces; of ours the tiling of a product."""
+    ours = re.search(r"GemmKernel<.*?, (\d+),", name)
+    return f"ours, tiling {ours[1]}" if ours else re.sub(r"[(<].*", "", name).split("::")[-1][:40]
 
 
 def operations(names):
@@ -99,25 +106,28 @@ def main():
         torch.cuda.synchronize()
         for _ in range(options.passes):
             slot.encode(side, views, "bf16")
-    events = sorted((e for e in prof.events() if "Memcpy" not in e.name and "Memset" not in e.name),
-                    key=lambda e: e.time_range.start)
+    # What ran on the device; the host's calls are events of the profile too.
+    events = sorted((e for e in prof.events() if e.device_type == torch.autograd.DeviceType.CUDA and
+                     "Memcpy" not in e.name and "Memset" not in e.name), key=lambda e: e.time_range.start)
     # A pass begins where patches are gathered; what the profiler itself launches lies before the first one.
     starts = [i for i, event in enumerate(events) if kind_of(event.name) == "patch gather"]
     assert len(starts) == options.passes, starts
     count = starts[1] - starts[0]
-    micro, calls = collections.Counter(), collections.Counter()
+    micro, calls, kernels = collections.Counter(), collections.Counter(), collections.defaultdict(collections.Counter)
     for first in starts:
         one = events[first:first + count]
         for event, operation in zip(one, operations([e.name for e in one])):
             micro[operation] += event.time_range.elapsed_us() / options.passes
             calls[operation] += 1 / options.passes
+            kernels[operation][short_name(event.name)] += 1
     total, work, bytes_ = sum(micro.values()), flops(side, batch), traffic(side, batch)
     print(f"{torch.cuda.get_device_name()}, side {side}, batch {batch}, {count} kernels, {total / 1e3:.3f} ms in kernels")
-    print("| operation | launches | us | share | rate |\n|---|---|---|---|---|")
+    print("| operation | launches | us | share | rate | kernel |\n|---|---|---|---|---|---|")
     for operation, us in micro.most_common():
         rate = f"{work[operation] / us / 1e6:.0f} TFLOP/s" if operation in work else (
             f"{bytes_[operation] / us / 1e6:.2f} TB/s" if operation in bytes_ else "")
-        print(f"| {operation} | {calls[operation]:.0f} | {us:.1f} | {100 * us / total:.1f} % | {rate} |")
+        print(f"| {operation} | {calls[operation]:.0f} | {us:.1f} | {100 * us / total:.1f} % | {rate} | "
+              f"{', '.join(name for name, _ in kernels[operation].most_common(3))} |")
 
 
 if __name__ == "__main__":

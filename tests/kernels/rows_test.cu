@@ -104,7 +104,9 @@ TEST_F(RowsTest, LayerNorm) {
                             {DType::kFp32, DType::kBf16, 1024, 257, false, 3.f},
                             {DType::kFp32, DType::kFp16, 1024, 1, true, 0.003f},
                             {DType::kFp32, DType::kFp16, 256, 9, false, 0.001f},
-                            {DType::kFp16, DType::kFp16, 1024, 3, false, 0.003f}};
+                            {DType::kFp16, DType::kFp16, 1024, 3, false, 0.003f},
+                            {DType::kBf16, DType::kBf16, 768, 5001, true, 1.f},
+                            {DType::kFp32, DType::kBf16, 1024, 5001, false, 3.f}};
   for (const NormCase& c : cases) {
     const size_t count = static_cast<size_t>(c.rows) * c.width;
     const int add_rows = c.rows > 2 ? c.rows / 2 : 1;
