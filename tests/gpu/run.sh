@@ -6,7 +6,7 @@
 #
 # Writes tests/bench/results/gpu-tests.json (or RESULT.json): what passed, on which GPU, for which sources.
 # --sanitize also runs at least one test of every kernel under compute-sanitizer's memcheck and racecheck (minutes);
-# DEEPENCODER_SANITIZE_FILTER, a GoogleTest filter, chooses others.
+# DEEPENCODER_SANITIZE_FILTER, a GoogleTest filter, chooses others; DEEPENCODER_SANITIZE_SECONDS bounds each program.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -42,7 +42,7 @@ if [ -n "$sanitize" ]; then
   for tool in memcheck racecheck; do
     for test in "$build"/tests/*_test; do
       name="$tool.$(basename "$test")"
-      compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 5 "$test" \
+      timeout "${DEEPENCODER_SANITIZE_SECONDS:-900}" compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 5 "$test" \
         --gtest_filter="${DEEPENCODER_SANITIZE_FILTER:-$filter}" >"$log.$name.txt" 2>&1 &
       running["$name"]=$!
     done
