@@ -9,8 +9,8 @@
 #ifndef DEEPENCODER_CUDA_ABI_H
 #define DEEPENCODER_CUDA_ABI_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include <stddef.h> /* NOLINT(modernize-deprecated-headers): C */
+#include <stdint.h> /* NOLINT(modernize-deprecated-headers): C */
 
 #ifdef __cplusplus
 extern "C" {

@@ -104,6 +104,7 @@ class CudaBackend : public Backend {
     DeMemoryUse uses[8];
     const int32_t count = std::min<int32_t>(api_->memory(backend_, uses, 8), 8);
     std::vector<MemoryUse> memory;
+    memory.reserve(count);
     for (int32_t i = 0; i < count; ++i)
       memory.push_back({uses[i].kind, uses[i].current, uses[i].peak});
     return memory;

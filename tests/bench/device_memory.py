@@ -145,24 +145,29 @@ def compare_kinds(comparison, options, cuda):
     tensors = synthetic_checkpoint.make(*depth)
     free = cuda.free()
 
-    def compare(name, backend, kinds, before):
-        nonlocal free
-        now = cuda.free()
+    def held(*kinds):
         uses = backend.memory()
-        comparison.add(f"library alone: {name}", sum(uses.get(kind, (0, 0))[0] for kind in kinds) - before, free - now,
-                       "cudaMemGetInfo in its process", **{f"{kind}_mib": round(uses.get(kind, (0, 0))[0] / MIB, 1) for kind in kinds})
+        return {kind: uses.get(kind, (0, 0))[0] for kind in kinds}
+
+    def compare(name, before):
+        nonlocal free
+        now, uses = cuda.free(), held(*before)
+        comparison.add(f"library alone: {name}", sum(uses.values()) - sum(before.values()), free - now,
+                       "cudaMemGetInfo in its process", **{f"{kind}_mib": round(use / MIB, 1) for kind, use in uses.items()})
         free = now
-        return sum(uses.get(kind, (0, 0))[0] for kind in kinds)
 
     backend = cuda_backend.Backend(tensors, *depth, sides=(640, 1024), buckets=(1, 8), api=api)
-    compare("weights and code", backend, ("weights", "code"), 0)
-    slots, held = [], 0
+    compare("weights and code", {"weights": 0, "code": 0})
+    slots = []
     for number in (1, 2):
+        before = held("workspace", "graphs")
         slots.append(backend.slot())
-        held = compare(f"slot {number}", backend, ("workspace", "graphs"), held)
+        compare(f"slot {number}", before)
     page = numpy.zeros((1024, 1024, 3), numpy.uint8)
-    views = [backend.view(page) for _ in range(100)]
-    compare("views of 100 images of 1024 x 1024", backend, ("views",), 0)
+    views = [backend.view(page)]  # loads its kernel and makes this thread's stream
+    free, before = cuda.free(), held("views")
+    views += [backend.view(page) for _ in range(200)]
+    compare("views of 200 images of 1024 x 1024", before)
     del views
     for slot in slots:
         slot.close()
