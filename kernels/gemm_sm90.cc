@@ -16,6 +16,10 @@ namespace {
 using gemm_sm90::kTilings;
 using gemm_sm90::Tiling;
 
+// Up to here most blocks have one tile and begin while the kernel before still runs. With more rows a block begins as
+// the last of that kernel end, and all the weights in front of its first rows would only be in their way.
+constexpr int kFewRows = 1664;
+
 cudaLaunchAttribute ClusterAttribute(const Tiling& tiling) {
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeClusterDimension;
@@ -61,6 +65,9 @@ class Sm90Product final : public LinearProduct {
     params.bias = buffers.bias;
     params.residual = buffers.residual;
     params.y = buffers.y;
+    if (OverlapLaunches::active() && shape_.m <= kFewRows) {
+      params.early_steps = std::min(tiling_.stages, params.k_steps);
+    }
     void* arguments[] = {&x, &x2, &weight, &params};
     cudaLaunchAttribute attributes[2];
     const cudaLaunchConfig_t config = Config(stream, attributes);

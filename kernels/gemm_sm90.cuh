@@ -87,7 +87,7 @@ class Producer {
     const int clusters = gridDim.x / kTiling.cluster;
     int tile = blockIdx.x / kTiling.cluster;
     // No kernel writes the weights: those of the first steps are on their way while the last kernel still runs.
-    const int early = tile < p_.tiles ? min(kTiling.stages, p_.k_steps) : 0;
+    const int early = tile < p_.tiles ? p_.early_steps : 0;
     const Place first = PlaceOf<tiling>(tile, rank_, p_);
     for (int step = 0; step < early; ++step) LoadWeights(step, first, step);
     WaitForInputs();

@@ -83,7 +83,8 @@ struct Params {
   int second_k;       // column of W at which x2 begins
   int row_tiles;      // of a group, in clusters of tiles
   int column_tiles;
-  int tiles;  // row_tiles * column_tiles * groups
+  int tiles;        // row_tiles * column_tiles * groups
+  int early_steps;  // whose weights are loaded before the kernel waits for its input
 };
 
 // The kernel for a tiling, or null if there is none: an activation goes with y in the model's type and

@@ -35,22 +35,26 @@ cat "$log.encoder.txt"
 filter="ArenaPlan.*:RowsTest.*:Small/*:*EveryTilingGivesTheSameBits*:*MatchesReference/*OddTiles"
 filter+=":*MatchesReference/*SmallestSizes:GlobalAttentionTest.HopperGrids:GlobalAttentionTest.RandomShapes"
 filter+=":GlobalAttentionTest.EveryRowRepeated"
-sanitized=null
+sanitized="{}"
 if [ -n "$sanitize" ]; then
-  sanitized=true
   declare -A running
   for tool in memcheck racecheck; do
     for test in "$build"/tests/*_test; do
+      [ "$(basename "$test")" != arena_test ] || continue  # runs on the host alone
       name="$tool.$(basename "$test")"
       timeout "${DEEPENCODER_SANITIZE_SECONDS:-900}" compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 5 "$test" \
         --gtest_filter="${DEEPENCODER_SANITIZE_FILTER:-$filter}" >"$log.$name.txt" 2>&1 &
       running["$name"]=$!
     done
   done
+  outcomes=
   for name in "${!running[@]}"; do
-    wait "${running[$name]}" || { sanitized=false; status=1; tail -20 "$log.$name.txt"; }
-    echo "$name: $(tail -1 "$log.$name.txt")"
+    outcome=clean
+    wait "${running[$name]}" || { outcome="not clean, status $?"; status=1; tail -20 "$log.$name.txt"; }
+    outcomes+="${outcomes:+, }\"$name\": \"$outcome\""
+    echo "$name: $outcome, $(tail -1 "$log.$name.txt")"
   done
+  sanitized="{$outcomes}"
 fi
 
 python3 - "$log" "$result" "$sanitized" "$(bash tests/gpu/source_hash.sh)" <<'PY'
@@ -70,12 +74,17 @@ record = {
     "name": "GPU tests", "device": run("nvidia-smi", "--query-gpu=name", "--format=csv,noheader").splitlines()[0],
     "driver": run("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader").splitlines()[0],
     "source_hash": source, "commit": os.environ.get("DEEPENCODER_COMMIT") or run("git", "rev-parse", "--short", "HEAD"),
-    "command": "bash tests/gpu/run.sh" + (" --sanitize" if sanitized != "null" else ""),
+    "command": "bash tests/gpu/run.sh" + (" --sanitize" if sanitized != "{}" else ""),
     "date": datetime.date.today().isoformat(),
     "kernel_programs": programs, "encoder_tests": {"ran": ran, "failed": lost, "skipped": skipped},
-    "sanitizer_clean": json.loads(sanitized), "errors": re.findall(r"^  (\S+ +(?:bf16|fp16) reply.*)$", text, re.M),
+    "errors": re.findall(r"^  (\S+ +(?:bf16|fp16) reply.*)$", text, re.M),
     "passed": good + ran - lost - skipped, "failed": len(programs) - good + lost,
 }
+# What the sanitizers said last, of which sources.
+if sanitized != "{}":
+    record["sanitizers"] = {"source_hash": source, "commit": record["commit"], "programs": json.loads(sanitized)}
+elif os.path.exists(result):
+    record["sanitizers"] = json.load(open(result)).get("sanitizers")
 json.dump(record, open(result, "w"), indent=1)
 print(f"{record['passed']} passed, {record['failed']} failed, {skipped} skipped")
 PY
