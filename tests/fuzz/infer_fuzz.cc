@@ -5,20 +5,26 @@
 #include "server/rpc/translate.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/rules.h"
+#include "tests/fuzz/shared_regions.h"
 
 namespace deepencoder::fuzz {
 
 void TryInput(const uint8_t* data, size_t size) {
   const auto message = std::make_shared<inference::ModelInferRequest>();
   if (!message->ParseFromArray(data, static_cast<int>(size))) return;
+  static const SharedRegions regions;
+  const auto find = [](const std::string& name) { return regions.Find(name); };
   const absl::StatusOr<kserve::InferRequest> request =
-      kserve::ReadInferRequest(message, NoRegions, SomeRules().max_image_bytes);
-  if (!request.ok()) return RequireRefusal(request.status());
+      kserve::ReadInferRequest(message, find, SomeRules().max_image_bytes);
+  if (!request.ok()) return SharedRegions::RequireRefusal(request.status());
   Require(!request->files.empty() && !request->outputs.empty(), "there is work and an answer");
   for (const SharedBytes& file : request->files) {
-    Require(file.bytes.size() <= size, "an image is a part of the message");
+    Require(file.bytes.size() <= size + kRegionBytes, "an image is a part of what was sent");
     const absl::StatusOr<EncodeJob> job = ToJob(request->options.image, file, SomeRules());
     if (!job.ok()) RequireRefusal(job.status());
+  }
+  for (const auto& window : request->windows) {
+    if (window) SharedRegions::RequireInside(*window);
   }
 }
 

@@ -5,10 +5,12 @@
 #include <vector>
 
 #include "encoder/image/decode.h"
+#include "server/rpc/call_regions.h"
 #include "server/rpc/message_buffer.h"
 #include "server/rpc/translate.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/rules.h"
+#include "tests/fuzz/shared_regions.h"
 
 namespace deepencoder::fuzz {
 namespace {
@@ -36,12 +38,20 @@ void TryInput(const uint8_t* data, size_t size) {
   if (!parsed.ok()) return RequireRefusal(parsed.status());
   const auto request = std::make_shared<const v1::EncodeImageRequest>(*std::move(parsed));
   const RequestRules rules = SomeRules();
-  const absl::StatusOr<EncodeJob> job = ToJob(request, rules, NoRegions);
+  static const SharedRegions regions;
+  const auto find = [](const std::string& name) { return regions.Find(name); };
+  const auto window = ReplyWindowOf(*request, find);
+  if (!window.ok()) {
+    SharedRegions::RequireRefusal(window.status());
+  } else if (*window) {
+    SharedRegions::RequireInside(**window);
+  }
+  const absl::StatusOr<EncodeJob> job = ToJob(request, rules, find);
   if (job.ok()) {
     RequireJob(*job, rules);
     return;
   }
-  RequireRefusal(job.status());
+  SharedRegions::RequireRefusal(job.status());
   const v1::EncodeImageResponse answer = ToErrorResponse(request->id(), job.status());
   Require(answer.id().size() <= kMaxImageId, "an answer's id is bounded");
   Require(SerializeResponse(answer).Valid(), "a refusal can be sent");

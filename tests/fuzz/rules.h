@@ -1,10 +1,6 @@
 // What the servers under test allow.
 #pragma once
 
-#include <memory>
-#include <string>
-
-#include "absl/status/statusor.h"
 #include "encoder/model/geometry.h"
 #include "server/rpc/translate.h"
 
@@ -18,11 +14,6 @@ inline RequestRules SomeRules() {
   }
   rules.max_image_bytes = 4096;
   return rules;
-}
-
-// What a server that shares no memory finds.
-inline absl::StatusOr<std::shared_ptr<const Region>> NoRegions(const std::string& /*name*/) {
-  return absl::UnimplementedError("shared memory is off");
 }
 
 }  // namespace deepencoder::fuzz

@@ -1,8 +1,11 @@
 // A folder of the file system for what is only read through paths.
 #pragma once
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <filesystem>
-#include <fstream>
+#include <iterator>
 #include <string>
 #include <string_view>
 
@@ -31,8 +34,13 @@ class ScratchFolder {
   // `size` bytes that begin with `text` and are zeros after it, which take no room.
   std::filesystem::path Write(const std::string& name, std::string_view text, size_t size) const {
     const std::filesystem::path file = path_ / name;
-    std::ofstream(file, std::ios::binary | std::ios::trunc).write(text.data(), std::ssize(text));
-    std::filesystem::resize_file(file, size);
+    const int fd = open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    // Never to nothing first: ext4 writes a file that was cut to nothing to the disk when it is closed.
+    const bool written = pwrite(fd, text.data(), text.size(), 0) == std::ssize(text) &&
+                         ftruncate(fd, std::ssize(text)) == 0 &&
+                         ftruncate(fd, static_cast<off_t>(size)) == 0;
+    Require(fd >= 0 && written, "a file can be written");
+    close(fd);
     return file;
   }
 
