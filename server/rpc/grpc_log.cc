@@ -1,10 +1,12 @@
 #include "server/rpc/grpc_log.h"
 
+#include <google/protobuf/stubs/logging.h>
 #include <grpc/support/log.h>
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace deepencoder {
@@ -25,24 +27,33 @@ bool MayLog() {
   return false;
 }
 
-void Forward(gpr_log_func_args* args) {
+// The libraries' errors are mostly what a client did.
+void Report(std::string_view message, bool error, std::string_view text, std::string_view file,
+            int line) {
   if (!MayLog()) return;
-  const std::string_view file = args->file;
-  // gRPC's errors are mostly what a client did.
-  g_logger.load()->Log(
-      args->severity == GPR_LOG_SEVERITY_ERROR ? LogLevel::kWarning : LogLevel::kInfo,
-      "gRPC reports",
-      {{"text", args->message},
-       {"from", file.substr(file.rfind('/') + 1)},
-       {"line", args->line},
-       {"left_out", g_left_out.exchange(0)}});
+  g_logger.load()->Log(error ? LogLevel::kWarning : LogLevel::kInfo, message,
+                       {{"text", text},
+                        {"from", file.substr(file.rfind('/') + 1)},
+                        {"line", line},
+                        {"left_out", g_left_out.exchange(0)}});
+}
+
+void ForwardGrpc(gpr_log_func_args* args) {
+  Report("gRPC reports", args->severity == GPR_LOG_SEVERITY_ERROR, args->message, args->file,
+         args->line);
+}
+
+void ForwardProtobuf(google::protobuf::LogLevel level, const char* file, int line,
+                     const std::string& text) {
+  Report("Protobuf reports", level >= google::protobuf::LOGLEVEL_ERROR, text, file, line);
 }
 
 }  // namespace
 
 void ForwardGrpcLog(const Logger* logger) {
   g_logger = logger;
-  gpr_set_log_function(Forward);
+  gpr_set_log_function(ForwardGrpc);
+  google::protobuf::SetLogHandler(ForwardProtobuf);
 }
 
 }  // namespace deepencoder

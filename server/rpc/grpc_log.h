@@ -1,4 +1,5 @@
-// What gRPC itself reports, such as a handshake that failed, as lines of our log.
+// What gRPC itself reports, such as a handshake that failed, and Protobuf, such as a string of a message that is
+// no UTF-8, as lines of our log.
 #pragma once
 
 #include "server/log.h"

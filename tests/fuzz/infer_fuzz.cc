@@ -1,4 +1,6 @@
 // A ModelInfer message of KServe's protocol, up to the engine's door.
+#include <google/protobuf/stubs/logging.h>
+
 #include <memory>
 
 #include "server/kserve/infer_request.h"
@@ -10,6 +12,7 @@
 namespace deepencoder::fuzz {
 
 void TryInput(const uint8_t* data, size_t size) {
+  static const google::protobuf::LogSilencer silencer;  // a line for each string that is no UTF-8
   const auto message = std::make_shared<inference::ModelInferRequest>();
   if (!message->ParseFromArray(data, static_cast<int>(size))) return;
   static const SharedRegions regions;

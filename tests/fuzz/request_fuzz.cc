@@ -1,4 +1,6 @@
 // A message of EncodeImage as it comes from the wire, up to the engine's door.
+#include <google/protobuf/stubs/logging.h>
+
 #include <algorithm>
 #include <memory>
 #include <variant>
@@ -34,6 +36,7 @@ void RequireJob(const EncodeJob& job, const RequestRules& rules) {
 }  // namespace
 
 void TryInput(const uint8_t* data, size_t size) {
+  static const google::protobuf::LogSilencer silencer;  // a line for each string that is no UTF-8
   auto parsed = ParseRequest(BufferOf(data, size, ChoiceOf(data, size)));
   if (!parsed.ok()) return RequireRefusal(parsed.status());
   const auto request = std::make_shared<const v1::EncodeImageRequest>(*std::move(parsed));

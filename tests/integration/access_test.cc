@@ -179,18 +179,18 @@ class TokenTest : public testing::Test {
   }
   static std::string TokenFile() { return WorkFolder() + "/tokens.txt"; }
 
-  // A call of any method, with an empty message.
+  // A call of any method with any message.
   static grpc::Status Call(grpc::Channel& channel, const std::string& method,
-                           const std::vector<std::string>& authorization) {
+                           const std::vector<std::string>& authorization,
+                           const std::string& message = "") {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
     for (const std::string& value : authorization) context.AddMetadata("authorization", value);
     grpc::GenericStub stub(
         std::shared_ptr<grpc::ChannelInterface>(&channel, [](grpc::ChannelInterface*) {}));
     grpc::CompletionQueue queue;
-    const grpc::Slice nothing;
-    const auto call =
-        stub.PrepareUnaryCall(&context, method, grpc::ByteBuffer(&nothing, 1), &queue);
+    const grpc::Slice slice(message);
+    const auto call = stub.PrepareUnaryCall(&context, method, grpc::ByteBuffer(&slice, 1), &queue);
     call->StartCall();
     grpc::ByteBuffer reply;
     grpc::Status status;
@@ -276,6 +276,20 @@ TEST_F(TokenTest, OddPathsAreRefused) {
     EXPECT_TRUE(server_->process().running()) << path;
     EXPECT_TRUE(Ask(server_->address("grpc"), std::nullopt, kToken).ok()) << path;
   }
+}
+
+// Protobuf itself would write a line of its own for each.
+TEST_F(TokenTest, StringsThatAreNoUtf8AreRefusedInAFewLinesOfTheLog) {
+  const auto channel = Channel();
+  const std::string message = "\x0A\x01\xFF";  // an id
+  for (int i = 0; i < 100; ++i) {
+    const grpc::Status status = Call(*channel, "/deepencoder.v1.VisionEncoder/EncodeImage",
+                                     {std::string("Bearer ") + kToken}, message);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  }
+  const std::string log = server_->process().Stderr();
+  EXPECT_THAT(log, HasSubstr("Protobuf reports"));
+  EXPECT_THAT(log, Not(HasSubstr("libprotobuf")));
 }
 
 TEST_F(TokenTest, ErrorsSayWhatIsMissingAndNothingElse) {
