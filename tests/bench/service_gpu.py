@@ -30,6 +30,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 
 import queue_model
 from engine_alone import CpuEngine, CudaEngine
@@ -328,8 +329,7 @@ def measure_gaps(run):
             rate = run.loads(server.address, mode, f"--concurrency={options.concurrency[mode]}", seconds=seconds)["images_per_second"]
             server.stop()
         if not trace.exists() or not trace.stat().st_size:
-            print(f"no trace was written; libcupti in {cupti_folder() or 'no known place'}\n{server.log_path.read_text()}", file=sys.stderr)
-            return
+            sys.exit(f"no trace was written; libcupti in {cupti_folder() or 'no known place'}\n{server.log_path.read_text()}")
         gaps, span = idle_gaps(trace, seconds)
         run.results.add(f"{mode}: longest idle gap of the GPU at saturation", "ms", (gaps or [0])[0] * 1e3, 0.5, "the bar", False,
                         gaps_over_half_ms=sum(gap > 5e-4 for gap in gaps), longest_ms=[round(1e3 * gap, 3) for gap in gaps[:5]],
@@ -409,16 +409,23 @@ def main():
         run = Run(options, folder)
         cannot = {"gaps": not options.trace_library and "no --trace-library", "devices": run.gpus < 2 and f"{run.gpus} GPUs",
                   "model": options.small and not options.engine_bench and "no --engine-bench"}
+        failed = []
         try:
             for part in options.parts:
                 if why := cannot.get(part):
                     print(f"{part}: left out, {why}", flush=True)
                     continue
                 begin = time.monotonic()
-                measures[part](run)
+                try:
+                    measures[part](run)
+                except (Exception, SystemExit):  # time on a GPU is dear: the other parts are still worth it
+                    traceback.print_exc()
+                    failed.append(part)
                 print(f"{part}: {time.monotonic() - begin:.0f} s", flush=True)
         finally:
             run.stop()
+    if failed:
+        sys.exit(f"failed: {', '.join(failed)}")
 
 
 if __name__ == "__main__":
