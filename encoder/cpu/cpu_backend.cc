@@ -4,11 +4,11 @@
 #include <chrono>
 #include <exception>
 #include <new>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "encoder/backend/backend.h"
+#include "encoder/base/processors.h"
 #include "encoder/cpu/deep_encoder.h"
 #include "encoder/cpu/host_memory.h"
 #include "encoder/cpu/parallel.h"
@@ -222,9 +222,7 @@ std::string DeviceName(DType compute) {
 absl::StatusOr<std::unique_ptr<Backend>> CreateCpuBackend(const Checkpoint& checkpoint,
                                                           const BackendOptions& options) {
   if (absl::Status status = cpu::Check(options); !status.ok()) return status;
-  const int threads = options.threads > 0
-                          ? options.threads
-                          : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const int threads = options.threads > 0 ? options.threads : AvailableProcessors();
   const BackendInfo info = {.kind = "cpu",
                             .device_name = cpu::DeviceName(options.compute),
                             .device = 0,

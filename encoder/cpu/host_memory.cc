@@ -3,11 +3,11 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <cstdint>
-#include <fstream>
 #include <limits>
 #include <optional>
-#include <sstream>
+#include <vector>
+
+#include "encoder/base/control_groups.h"
 
 namespace deepencoder::cpu {
 namespace {
@@ -16,57 +16,32 @@ constexpr size_t kUnknown = std::numeric_limits<size_t>::max();
 
 size_t Minus(size_t limit, size_t used) { return limit > used ? limit - used : 0; }
 
-// The number behind `key` in a file of lines "key number ...".
-std::optional<size_t> ValueOf(const std::string& path, const std::string& key) {
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) {
-    std::istringstream words(line);
-    std::string name;
-    size_t value = 0;
-    if (words >> name >> value && name == key) return value;
-  }
-  return std::nullopt;
-}
-
-// A file that holds one number; nothing for "max".
-std::optional<size_t> NumberIn(const std::string& path) {
-  std::ifstream file(path);
-  size_t value = 0;
-  if (file >> value) return value;
-  return std::nullopt;
-}
-
 size_t FreeOfMachine(const std::string& root) {
   constexpr size_t kKib = 1024;
   const auto available = ValueOf(root + "/proc/meminfo", "MemAvailable:");
   return available ? *available * kKib : kUnknown;
 }
 
-// The group's folder below the mount, "/" for the root (and for the own group, seen from a container).
-std::string GroupOfProcess(const std::string& root) {
-  std::ifstream file(root + "/proc/self/cgroup");
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("0::")) return line.substr(3);  // version 2's
-  }
-  return "/";
-}
+// How a version of the control groups' interface tells of memory.
+struct GroupFiles {
+  const char *limit, *used;
+  const char* files;  // pages of files in memory.stat, which the kernel takes back when it must
+};
+constexpr GroupFiles kVersion1 = {"/memory.limit_in_bytes", "/memory.usage_in_bytes",
+                                  "total_inactive_file"};
+constexpr GroupFiles kVersion2 = {"/memory.max", "/memory.current", "inactive_file"};
 
-// The least that any group from the process' own to the root leaves. A group's use counts file pages,
-// which the kernel takes back when it must.
-size_t FreeOfGroups(const std::string& root) {
+// The least that any group from the process' own to the root leaves.
+size_t FreeOfGroups(const std::vector<std::string>& folders, const GroupFiles& names) {
   size_t free = kUnknown;
-  std::string group = GroupOfProcess(root);
-  while (true) {
-    const std::string folder = root + "/sys/fs/cgroup" + group;
-    const auto limit = NumberIn(folder + "/memory.max");
-    const auto used = NumberIn(folder + "/memory.current");
-    if (limit && used) {
-      const size_t files = ValueOf(folder + "/memory.stat", "inactive_file").value_or(0);
-      free = std::min(free, Minus(*limit, Minus(*used, files)));
-    }
-    if (group.empty() || group == "/") return free;
-    group.resize(group.rfind('/'));
+  for (const std::string& folder : folders) {
+    const auto limit = NumberIn(folder + names.limit);
+    const auto used = NumberIn(folder + names.used);
+    if (!limit || !used) continue;
+    const size_t files = ValueOf(folder + "/memory.stat", names.files).value_or(0);
+    free = std::min(free, Minus(*limit, Minus(*used, files)));
   }
+  return free;
 }
 
 size_t FreeOfAddressSpace(const std::string& root) {
@@ -80,7 +55,9 @@ size_t FreeOfAddressSpace(const std::string& root) {
 }  // namespace
 
 size_t FreeHostMemory(const std::string& root) {
-  return std::min({FreeOfMachine(root), FreeOfGroups(root), FreeOfAddressSpace(root)});
+  return std::min({FreeOfMachine(root), FreeOfGroups(ControlGroups(root), kVersion2),
+                   FreeOfGroups(ControlGroups(root, "memory"), kVersion1),
+                   FreeOfAddressSpace(root)});
 }
 
 }  // namespace deepencoder::cpu

@@ -1,16 +1,16 @@
 #include "server/engine/decode_pool.h"
 
-#include <algorithm>
 #include <string>
 #include <system_error>
 
+#include "encoder/base/processors.h"
 #include "server/engine/thread_name.h"
 
 namespace deepencoder {
 
 int DecodeThreadCount(int wanted) {
   if (wanted > 0) return wanted;
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  return AvailableProcessors();
 }
 
 DecodePool::DecodePool(int threads, EngineObserver* observer, Work work)

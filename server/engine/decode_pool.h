@@ -17,7 +17,7 @@
 
 namespace deepencoder {
 
-// `wanted`, or one a CPU core if that is 0.
+// `wanted`, or one for each processor that the process may use if that is 0.
 int DecodeThreadCount(int wanted);
 
 // Thread-safe. Serves the request that is due first (DueTime), then first come. Its queue is bounded by

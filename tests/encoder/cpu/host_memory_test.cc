@@ -57,6 +57,19 @@ TEST_F(HostMemoryTest, IsTheContainersOwnGroupSeenAsTheRoot) {
   EXPECT_EQ(FreeHostMemory(root_), 0);
 }
 
+TEST_F(HostMemoryTest, IsWhatAGroupOfVersion1Leaves) {
+  Write("/proc/meminfo", "MemAvailable: 67108864 kB\n");
+  Write("/proc/self/cgroup", "4:hugetlb,memory:/docker/0123\n0::/\n");
+  Write("/sys/fs/cgroup/memory/docker/0123/memory.limit_in_bytes", std::to_string(8 * kGib));
+  Write("/sys/fs/cgroup/memory/docker/0123/memory.usage_in_bytes", std::to_string(5 * kGib));
+  Write("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712");  // none
+  Write("/sys/fs/cgroup/memory/memory.usage_in_bytes", std::to_string(40 * kGib));
+  EXPECT_EQ(FreeHostMemory(root_), 3 * kGib);
+  Write("/sys/fs/cgroup/memory/docker/0123/memory.stat",
+        "inactive_file 1\ntotal_inactive_file " + std::to_string(kGib) + "\n");
+  EXPECT_EQ(FreeHostMemory(root_), 4 * kGib);
+}
+
 TEST(HostMemoryOfThisMachineTest, IsReadable) {
   EXPECT_GT(FreeHostMemory(), 0);
   EXPECT_LT(FreeHostMemory(), std::numeric_limits<size_t>::max());
