@@ -39,6 +39,7 @@
 #include "server/rpc/grpc_server.h"
 #include "server/rpc/health_service.h"
 #include "server/rpc/pending_replies.h"
+#include "server/rpc/request_limit.h"
 #include "server/rpc/shared_memory_service.h"
 #include "server/rpc/vision_encoder_service.h"
 #include "server/sandbox/decode_worker.h"
@@ -151,6 +152,7 @@ class Server {
                                            &clock_, logger)),
         credentials_(options_, &metrics_, logger_),
         replies_(ReplyLimitsOf(options_), [this](std::string_view why) { OnStalledReply(why); }),
+        requests_(options_.max_requests_in_flight, &metrics_, &clock_),
         regions_(MakeRegions()),
         service_(MakeRpcContext()),
         shared_memory_(MakeRpcContext()),
@@ -244,6 +246,7 @@ class Server {
     return {.rules = RulesOf(options_),
             .max_image_pixels = options_.max_image_pixels,
             .stream_window = static_cast<int>(options_.stream_window),
+            .requests = &requests_,
             .authenticator = &credentials_.names(),
             .replies = &replies_,
             .observer = &metrics_,
@@ -429,6 +432,7 @@ class Server {
   ModelFacts model_;
   Credentials credentials_;
   PendingReplies replies_;
+  RequestLimit requests_;
   const std::unique_ptr<RegionTable> regions_;
   VisionEncoderService service_;
   SharedMemoryService shared_memory_;

@@ -118,7 +118,8 @@ void AddDeviceOptions(std::vector<OptionSpec>& table) {
                                                                     {"bf16", DType::kBf16},
                                                                     {"fp16", DType::kFp16},
                                                                     {"fp32", DType::kFp32}})});
-  table.push_back({group, "threads", "N", "0", "Threads of a CPU slot; 0: all cores.",
+  table.push_back({group, "threads", "N", "0",
+                   "Threads of a CPU slot; 0: one a core that the process may use.",
                    Integer(&ServerOptions::threads, 0, 1024)});
   table.push_back({group, "slots", "N", "0",
                    "Batches that run at once on a device; 0: 2 on a GPU, 1 on the CPU.",
@@ -148,7 +149,8 @@ void AddDeviceOptions(std::vector<OptionSpec>& table) {
 void AddImageOptions(std::vector<OptionSpec>& table) {
   const char* group = "Images";
   table.push_back({group, "decode-threads", "N", "0",
-                   "Threads that decode images and make views; 0: all cores.",
+                   "Threads that decode images and make views; 0: one a core that the process "
+                   "may use.",
                    Integer(&ServerOptions::decode_threads, 0, 1024)});
   table.push_back(
       {group, "decode-sandbox", "process|required|off", "process",
@@ -186,6 +188,10 @@ void AddImageOptions(std::vector<OptionSpec>& table) {
 
 void AddBoundOptions(std::vector<OptionSpec>& table) {
   const char* group = "Bounds (what is over them is refused with RESOURCE_EXHAUSTED)";
+  table.push_back({group, "max-requests-in-flight", "N", "4096",
+                   "Most calls under way that encode: EncodeImage, EncodeImages (a stream is one) "
+                   "and ModelInfer.",
+                   Integer(&ServerOptions::max_requests_in_flight, 1, 1 << 20)});
   table.push_back({group, "max-images-in-flight", "N", "1024",
                    "Most images accepted and not yet answered.",
                    Integer(&ServerOptions::max_images_in_flight, 1, 1 << 20)});

@@ -60,6 +60,7 @@ struct ServerOptions {
   AlphaPolicy alpha = AlphaPolicy::kDrop;
   Gray16Policy gray16 = Gray16Policy::kHighByte;
   // bounds
+  int64_t max_requests_in_flight = 0;
   int64_t max_images_in_flight = 0;
   int64_t max_views_in_flight = 0;
   int64_t max_bytes_in_flight = 0;

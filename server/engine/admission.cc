@@ -1,18 +1,9 @@
 #include "server/engine/admission.h"
 
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 #include "server/engine/retry_hint.h"
 
 namespace deepencoder {
-namespace {
-
-// Weight of the newest image in the mean stay: the last twenty or so count.
-constexpr double kStayWeight = 0.05;
-constexpr absl::Duration kMinRetry = absl::Milliseconds(10), kMaxRetry = absl::Seconds(10);
-
-}  // namespace
 
 Admission::Admission(const AdmissionLimits& limits, EngineObserver* observer, const Clock* clock)
     : limits_(limits), observer_(observer), clock_(clock) {}
@@ -83,7 +74,7 @@ void Admission::Release(const Charge& held, absl::Time admitted) {
   --images_;
   bytes_ -= held.bytes;
   views_ -= held.views;
-  mean_stay_ += kStayWeight * (stay - mean_stay_);
+  stay_.Add(stay);
   Tell();
 }
 
@@ -109,7 +100,7 @@ bool Admission::AwaitIdle(absl::Time deadline) {
 
 absl::Duration Admission::RetryDelay() const {
   MutexLock lock(mutex_);
-  return std::clamp(absl::Seconds(mean_stay_), kMinRetry, kMaxRetry);
+  return stay_.RetryDelay();
 }
 
 void Admission::Tell() const { observer_->OnInFlight(images_, bytes_); }

@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "server/engine/clock.h"
 #include "server/engine/engine.h"
+#include "server/engine/mean_stay.h"
 #include "server/engine/mutex.h"
 
 namespace deepencoder {
@@ -49,8 +50,7 @@ class Admission {
   // Waits until every admitted image is answered; false if `deadline` comes first.
   bool AwaitIdle(absl::Time deadline);
 
-  // How long a client should wait before it tries again: the mean time an image spends here, since after
-  // it what is in flight now is answered. Between 10 ms and 10 s.
+  // How long a client should wait before it tries again.
   absl::Duration RetryDelay() const;
 
  private:
@@ -68,7 +68,7 @@ class Admission {
   int64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t views_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t unanswered_ ABSL_GUARDED_BY(mutex_) = 0;
-  double mean_stay_ ABSL_GUARDED_BY(mutex_) = 0;  // seconds, exponentially weighted
+  MeanStay stay_ ABSL_GUARDED_BY(mutex_);  // of an image
 };
 
 }  // namespace deepencoder

@@ -18,6 +18,7 @@
 #include "server/rpc/message_buffer.h"
 #include "server/rpc/pending_replies.h"
 #include "server/rpc/request_id.h"
+#include "server/rpc/request_limit.h"
 #include "server/rpc/server_timing.h"
 #include "server/rpc/status.h"
 
@@ -68,6 +69,9 @@ class InferCall final : public grpc::ServerUnaryReactor {
   }
 
   void Run(std::shared_ptr<const Serving> serving, const grpc::ByteBuffer& buffer) {
+    absl::StatusOr<RequestLimit::Place> place = RequestLimit::Take(rpc_->requests);
+    if (!place.ok()) return Refuse(place.status());
+    place_ = *std::move(place);
     if (absl::Status status = CheckMessageSize(buffer, rpc_->rules.max_image_bytes); !status.ok()) {
       return Refuse(status);
     }
@@ -163,6 +167,7 @@ class InferCall final : public grpc::ServerUnaryReactor {
     rpc_->observer->OnAnswered(Method::kModelInfer, absl::ToDoubleSeconds(elapsed));
     context_->AddTrailingMetadata(kServerTimingKey, FormatServerTiming(stages, elapsed));
     code_ = static_cast<grpc::StatusCode>(status.code());
+    place_.reset();  // first, so that the client's next call finds it free
     Finish(ToGrpcStatus(status));
   }
 
@@ -187,6 +192,7 @@ class InferCall final : public grpc::ServerUnaryReactor {
   const absl::Time arrived_ = SteadyNow();
   const std::shared_ptr<CancelFlag> cancel_ = std::make_shared<CancelFlag>();
   std::shared_ptr<const Serving> serving_;  // its engine outlives the jobs
+  RequestLimit::Place place_;
   std::string model_;
   InferRequest request_;  // its files go to the jobs
   std::vector<EncodeResult> results_;

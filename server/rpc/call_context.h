@@ -28,6 +28,7 @@ namespace deepencoder {
 
 class Authenticator;
 class PendingReplies;
+class RequestLimit;
 
 // An engine and what it serves. Calls hold it while they use it, so it can be replaced at any time.
 struct Serving {
@@ -39,6 +40,7 @@ struct RpcContext {
   RequestRules rules;
   int64_t max_image_pixels = 0;
   int stream_window = 64;                        // images in flight of one EncodeImages call
+  RequestLimit* requests = nullptr;              // calls that encode; null: no bound
   const Authenticator* authenticator = nullptr;  // of the ports; null: no tokens
   PendingReplies* replies = nullptr;             // null: clients may leave replies untaken
   RpcObserver* observer;                         // outlives the service

@@ -13,10 +13,11 @@ namespace deepencoder {
 
 std::shared_ptr<EncodeStream> EncodeStream::Start(const RpcContext* rpc,
                                                   std::shared_ptr<const Serving> serving,
+                                                  RequestLimit::Place place,
                                                   grpc::CallbackServerContext* context,
                                                   Closed closed) {
   std::shared_ptr<EncodeStream> stream(
-      new EncodeStream(rpc, std::move(serving), context, std::move(closed)));
+      new EncodeStream(rpc, std::move(serving), std::move(place), context, std::move(closed)));
   stream->self_ = stream;
   Steps steps;
   {
@@ -28,9 +29,11 @@ std::shared_ptr<EncodeStream> EncodeStream::Start(const RpcContext* rpc,
 }
 
 EncodeStream::EncodeStream(const RpcContext* rpc, std::shared_ptr<const Serving> serving,
-                           grpc::CallbackServerContext* context, Closed closed)
+                           RequestLimit::Place place, grpc::CallbackServerContext* context,
+                           Closed closed)
     : rpc_(rpc),
       serving_(std::move(serving)),
+      place_(std::move(place)),
       closed_(std::move(closed)),
       context_(context),
       request_id_(TakeRequestId(*context)),
@@ -87,7 +90,9 @@ EncodeStream::Steps EncodeStream::NextSteps() {
 void EncodeStream::Do(const Steps& steps) {
   if (steps.write) StartWrite(&outgoing_);
   if (steps.read) StartRead(&incoming_);
-  if (steps.finish) Finish(steps.status);
+  if (!steps.finish) return;
+  place_.reset();  // first, so that the client's next call finds it free
+  Finish(steps.status);
 }
 
 void EncodeStream::OnReadDone(bool ok) {

@@ -19,6 +19,7 @@
 #include "server/engine/mutex.h"
 #include "server/rpc/call_context.h"
 #include "server/rpc/call_trace.h"
+#include "server/rpc/request_limit.h"
 
 namespace deepencoder {
 
@@ -31,6 +32,7 @@ class EncodeStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byte
   // Reading begins at once. The stream owns itself until gRPC is done with it.
   static std::shared_ptr<EncodeStream> Start(const RpcContext* rpc,
                                              std::shared_ptr<const Serving> serving,
+                                             RequestLimit::Place place,
                                              grpc::CallbackServerContext* context, Closed closed);
 
   // Reads no more; images in flight are answered, then the call ends with UNAVAILABLE.
@@ -38,7 +40,7 @@ class EncodeStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byte
 
  private:
   EncodeStream(const RpcContext* rpc, std::shared_ptr<const Serving> serving,
-               grpc::CallbackServerContext* context, Closed closed);
+               RequestLimit::Place place, grpc::CallbackServerContext* context, Closed closed);
 
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
@@ -62,6 +64,7 @@ class EncodeStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byte
 
   const RpcContext* const rpc_;
   const std::shared_ptr<const Serving> serving_;
+  RequestLimit::Place place_;  // until Finish
   const Closed closed_;
   grpc::CallbackServerContext* const context_;  // until OnDone
   const std::string request_id_;

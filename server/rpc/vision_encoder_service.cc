@@ -12,6 +12,7 @@
 #include "server/rpc/message_buffer.h"
 #include "server/rpc/pending_replies.h"
 #include "server/rpc/request_id.h"
+#include "server/rpc/request_limit.h"
 #include "server/rpc/server_timing.h"
 #include "server/rpc/status.h"
 
@@ -35,6 +36,9 @@ class EncodeCall final : public grpc::ServerUnaryReactor {
 
   void Run(std::shared_ptr<const Serving> serving, const grpc::ByteBuffer& message) {
     serving_ = std::move(serving);
+    absl::StatusOr<RequestLimit::Place> place = RequestLimit::Take(rpc_->requests);
+    if (!place.ok()) return Answer(place.status());
+    place_ = *std::move(place);
     if (absl::Status status = CheckMessageSize(message, rpc_->rules.max_image_bytes);
         !status.ok()) {
       image_id_ = PeekId(message);
@@ -76,6 +80,7 @@ class EncodeCall final : public grpc::ServerUnaryReactor {
         kServerTimingKey, FormatServerTiming(result.ok() ? &result->seconds : nullptr, elapsed));
     code_ = static_cast<grpc::StatusCode>(result.status().code());
     if (result.ok()) WatchReply(rpc_->replies, this, response_->Length(), context_);
+    place_.reset();  // first, so that the client's next call finds it free
     Finish(ToGrpcStatus(result.status()));
   }
 
@@ -91,6 +96,7 @@ class EncodeCall final : public grpc::ServerUnaryReactor {
   const RpcContext* const rpc_;
   grpc::CallbackServerContext* const context_;  // until OnDone
   std::shared_ptr<const Serving> serving_;      // its engine outlives the job
+  RequestLimit::Place place_;
   grpc::ByteBuffer* const response_;
   const std::string request_id_;
   const std::string client_;
@@ -172,10 +178,13 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* VisionEncoderServic
     grpc::CallbackServerContext* context) {
   const auto serving = Admit();
   if (!serving.ok()) return new RefusedStream(rpc_, context, serving.status());
-  const auto stream = EncodeStream::Start(&rpc_, *serving, context, [this](EncodeStream* closed) {
-    const MutexLock lock(mutex_);
-    streams_.erase(closed);
-  });
+  absl::StatusOr<RequestLimit::Place> place = RequestLimit::Take(rpc_.requests);
+  if (!place.ok()) return new RefusedStream(rpc_, context, place.status());
+  const auto stream = EncodeStream::Start(&rpc_, *serving, *std::move(place), context,
+                                          [this](EncodeStream* closed) {
+                                            const MutexLock lock(mutex_);
+                                            streams_.erase(closed);
+                                          });
   bool draining;
   {
     const MutexLock lock(mutex_);

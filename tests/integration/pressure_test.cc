@@ -13,6 +13,7 @@
 
 #include "absl/time/clock.h"
 #include "deepencoder/v1/vision_encoder.grpc.pb.h"
+#include "inference/grpc_service.grpc.pb.h"
 #include "tests/integration/server_fixture.h"
 
 namespace deepencoder {
@@ -139,6 +140,64 @@ TEST(PressureTest, HugeMetadataIsRefused) {
     }
   }
   EXPECT_TRUE(Works(server).ok()) << Works(server);
+}
+
+// ------------------------------------------------------------------ calls
+
+// A stream that has been answered, and so is known to the server, and stays open.
+class OpenStream {
+ public:
+  explicit OpenStream(v1::VisionEncoder::Stub* stub) : stream_(stub->EncodeImages(&context_)) {
+    v1::EncodeImageResponse response;
+    EXPECT_TRUE(stream_->Write(RequestOf("palette.png")) && stream_->Read(&response));
+  }
+  grpc::Status End() {
+    stream_->WritesDone();
+    return stream_->Finish();
+  }
+
+ private:
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReaderWriter<v1::EncodeImageRequest, v1::EncodeImageResponse>>
+      stream_;
+};
+
+TEST(PressureTest, CallsBeyondTheLimitAreTurnedAway) {
+  RunningServer server("calls", Quick({"--max-requests-in-flight=2"}));
+  ASSERT_TRUE(server.ready()) << server.process().Stderr();
+  const auto stub = StubOf(server);
+  OpenStream first(stub.get()), second(stub.get());
+
+  const auto expect_full = [](const grpc::Status& status) {
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+    EXPECT_THAT(status.error_message(), HasSubstr("limit: 2 requests"));
+    EXPECT_FALSE(status.error_details().empty());  // when to come back
+  };
+  {
+    grpc::ClientContext context;
+    v1::EncodeImageResponse response;
+    expect_full(stub->EncodeImage(&context, RequestOf("palette.png"), &response));
+  }
+  {
+    grpc::ClientContext context;
+    expect_full(stub->EncodeImages(&context)->Finish());
+  }
+  {
+    grpc::ClientContext context;
+    inference::ModelInferResponse response;
+    const auto kserve = inference::GRPCInferenceService::NewStub(
+        grpc::CreateChannel(server.address("grpc"), grpc::InsecureChannelCredentials()));
+    expect_full(kserve->ModelInfer(&context, {}, &response));
+  }
+  EXPECT_EQ(server.Metrics().at("deepencoder_rejected_total{reason=\"requests\"}"), 3);
+  {
+    grpc::ClientContext context;  // does not encode
+    v1::ModelInfo info;
+    EXPECT_TRUE(stub->GetModelInfo(&context, {}, &info).ok());
+  }
+  EXPECT_TRUE(first.End().ok());
+  EXPECT_TRUE(Works(server).ok()) << Works(server);
+  EXPECT_TRUE(second.End().ok());
 }
 
 // ------------------------------------------------------------------ connections and descriptors
