@@ -22,6 +22,7 @@
 #include "server/engine/client_limits.h"
 #include "server/engine/limited_engine.h"
 #include "server/exit_timer.h"
+#include "server/heap.h"
 #include "server/image_decoder_choice.h"
 #include "server/kserve/inference_service.h"
 #include "server/metrics/device_metrics.h"
@@ -55,6 +56,7 @@ namespace {
 constexpr int kExitUsage = 2;
 // How often the engine is asked whether it is healthy.
 constexpr absl::Duration kHealthPeriod = absl::Seconds(1);
+constexpr absl::Duration kTrimPeriod = absl::Minutes(1);
 // For replies that are on their way when the engine has drained.
 constexpr absl::Duration kLastReplies = absl::Seconds(5);
 // For messages of the admin service, which are short; gRPC takes no less.
@@ -196,6 +198,7 @@ class Server {
   // Until a stop is asked for. Health follows the engine's.
   void Serve(Signals& signals) {
     bool healthy = true;
+    absl::Time trimmed = clock_.Now();
     while (true) {
       switch (signals.WaitFor(kHealthPeriod)) {
         case Signals::Event::kStop:
@@ -207,6 +210,10 @@ class Server {
           break;
       }
       if (regions_ != nullptr) regions_->Sweep();
+      if (clock_.Now() - trimmed >= kTrimPeriod) {
+        TrimHeap();
+        trimmed = clock_.Now();
+      }
       const bool now = engine_->healthy();
       if (now == healthy) continue;
       healthy = now;
@@ -456,6 +463,7 @@ absl::Status StartOf(Server& server) {
 }
 
 int Run(const ServerOptions& options) {
+  SetUpHeap();
   // The thread that waits for signals uses both until the process ends, so they are never freed.
   static auto* const logger = new Logger(options.log_level, options.log_format);
   static auto* const signals = new Signals(logger);
