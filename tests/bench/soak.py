@@ -6,8 +6,7 @@
 Measures what the server can take (closed loop), then sends 80 % of it at random times: pages of five sizes in four modes, so that
 blocks of many sizes come and go, while one client in ten (at most four a second) leaves before its answer and the result cache is
 full and turning over. --reload-every also reloads the weights, in turn from two checkpoints. Resident memory is read every second;
-after the warm-up (a sixth of the time) the median of the last sixth must be within 2 % of the median of the first sixth behind the
-warm-up.
+after the warm-up (a sixth of the time) the median of the last sixth must be at most 2 % above that of the first sixth behind it.
 """
 import argparse
 import pathlib
@@ -129,7 +128,7 @@ def main():
         images_per_second=round(most, 2), images=int(total(metrics, "deepencoder_images_total")),
         dropped=int(total(metrics, "deepencoder_dropped_total")), reloads=int(total(metrics, "deepencoder_reloads_total", result="ok")),
         cache_hits=int(total(metrics, "deepencoder_cache_requests_total", result="hit")))
-    return int(abs(after / before - 1) > BAR)
+    return int(after / before - 1 > BAR)
 
 
 if __name__ == "__main__":
