@@ -119,6 +119,7 @@ class InferCall final : public grpc::ServerUnaryReactor {
 
   // Nothing of this object is touched after the last job is handed over: its answer may end the
   // call.
+  // NOLINTNEXTLINE(performance-unnecessary-value-param): the engine is held to the last job
   void Encode(std::shared_ptr<const Serving> serving, std::vector<EncodeJob> jobs) {
     const size_t count = jobs.size();
     results_.resize(count);
@@ -152,13 +153,14 @@ class InferCall final : public grpc::ServerUnaryReactor {
   void Assemble() {
     if (failed_) return Answer(failure_);
     absl::StatusOr<grpc::ByteBuffer> written = WriteInferResponse(model_, request_, results_);
+    const absl::Status status = written.status();
     const StageSeconds slowest = Slowest(results_);
     results_.clear();  // the answer holds what it needs
     if (written.ok()) {
       *response_ = *std::move(written);
       WatchReply(rpc_->replies, this, response_->Length(), context_);
     }
-    Answer(written.status(), &slowest);
+    Answer(status, &slowest);
   }
 
   // `stages`: null if not every image was encoded.

@@ -73,6 +73,7 @@ class Stress {
     }
     end_ = absl::Now() + options_.duration;
     std::vector<std::thread> clients;
+    clients.reserve(static_cast<size_t>(options_.clients));
     for (int i = 0; i < options_.clients; ++i) clients.emplace_back([this, i] { Client(i); });
     for (std::thread& client : clients) client.join();
     return report_;
