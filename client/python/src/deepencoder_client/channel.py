@@ -90,6 +90,10 @@ class Address:
         """Channel arguments."""
         options: list[tuple[str, Any]] = [
             ("grpc.max_receive_message_length", -1),  # fp32 with 32 tiles has 20 MB
+            # In large frames, without waiting for window updates, read in large pieces.
+            ("grpc.http2.max_frame_size", 4 << 20),
+            ("grpc.http2.lookahead_bytes", 8 << 20),
+            ("grpc.experimental.tcp_read_chunk_size", 1 << 20),
             ("grpc.max_send_message_length", -1),  # the server says what is too large
             # A server that comes back is found soon: gRPC's own delay grows to two minutes.
             ("grpc.initial_reconnect_backoff_ms", 100),
