@@ -5,6 +5,7 @@
 #   tests/gpu/run.sh [--sanitize] [RESULT.json]
 #
 # Writes tests/bench/results/gpu-tests.json (or RESULT.json): what passed, on which GPU, for which sources.
+# The whole server is compared by tests/gpu/serving_test.py, which needs a bundle (deploy/bundle.sh).
 # --sanitize also runs at least one test of every kernel under compute-sanitizer's memcheck and racecheck (minutes);
 # DEEPENCODER_SANITIZE_FILTER, a GoogleTest filter, chooses others; DEEPENCODER_SANITIZE_SECONDS bounds each program.
 set -euo pipefail
