@@ -22,6 +22,7 @@ KILLED = -signal.SIGKILL
 LIMIT_SECONDS = 60  # only keeps a broken build from waiting for ever
 
 REGIONS = "deepencoder_shared_memory_regions"
+CONNECTIONS = "deepencoder_connections"
 WRITTEN = 'deepencoder_shared_memory_copied_bytes_total{direction="write"}'
 ENDED = 'deepencoder_shared_memory_ended_total{reason="client_ended"}'
 
@@ -208,17 +209,19 @@ class SharedMemoryTest(unittest.TestCase):
         with Client(self.server.socket) as first:
             first.share_memory(SHARE)
             first.encode(PAGE, mode="tiny")
+        # What gRPC has not closed yet would be counted in `start`.
         self.eventually(
-            lambda: self.server.metrics()[REGIONS] == 0, "regions of other tests"
+            lambda: self.server.metrics()[REGIONS] == 0
+            and self.server.metrics()[CONNECTIONS] == 0,
+            "regions and connections of other tests",
         )
         start = self.server.metrics()
 
         def as_before() -> bool:
             now = self.server.metrics()
-            kept = ("deepencoder_shared_memory_bytes", REGIONS, "process_open_fds",
+            same = ("deepencoder_shared_memory_bytes", REGIONS, "process_open_fds",
                     "deepencoder_in_flight", "deepencoder_in_flight_bytes")  # fmt: skip
-            # Fewer may be left: a connection that was closed may still have been counted at the start.
-            return all(now[name] <= start[name] for name in kept) and not objects_of(
+            return all(now[name] == start[name] for name in same) and not objects_of(
                 self.server.pid
             )
 
