@@ -27,7 +27,6 @@ from service_tools import ROOT, Server, bench, cpu_name, provenance, synthesize
 IMAGE = ROOT / "tests" / "data" / "images" / "exif_1.jpg"  # 4 KB
 MODE = "base"
 TOKEN = "a-token-of-the-benchmark"
-TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def openssl(*arguments: object) -> None:
@@ -59,18 +58,14 @@ class Side:
         self._server = Server(folder / "checkpoint", folder, "--device=cpu", f"--modes={MODE}", "--batch-buckets=1",
                               "--cache-bytes=64MiB", "--metrics-listen=", *server, name=name)
 
-    def _cpu(self) -> float:
-        fields = Path(f"/proc/{self._server.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS
-
     def run(self, count: int, concurrency: int) -> dict[str, float]:
-        before, children = self._cpu(), resource.getrusage(resource.RUSAGE_CHILDREN)
+        before, children = self._server.cpu_seconds(), resource.getrusage(resource.RUSAGE_CHILDREN)
         point, = bench(self._server.address, IMAGE, f"--mode={MODE}", f"--count={count}",
                        f"--concurrency={concurrency}", "--warmup=0", *self._client)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         assert point["images"] == count and not point["errors"], point
         client = after.ru_utime + after.ru_stime - children.ru_utime - children.ru_stime
-        return {"rate": point["images_per_second"], "server_ms": 1000 * (self._cpu() - before) / count,
+        return {"rate": point["images_per_second"], "server_ms": 1000 * (self._server.cpu_seconds() - before) / count,
                 "client_ms": 1000 * client / count}
 
     def stop(self) -> None:

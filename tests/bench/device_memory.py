@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 
-from service_tools import PROGRAMS, ROOT, Results, Server, bench, synthesize, total
+from service_tools import PROGRAMS, ROOT, Results, Server, bench, gpu_names, synthesize, total
 
 sys.path.append(str(ROOT / "tests/gpu"))
 import device_queries  # noqa: E402
@@ -193,9 +193,7 @@ def main():
     except (OSError, RuntimeError) as why:
         print(f"without NVML: {why}")
         nvml = None
-    device = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True,
-                            text=True).stdout.splitlines()[0]
-    comparison = Comparison(Results(options.out, device))
+    comparison = Comparison(Results(options.out, gpu_names()[0]))
     compare_server(comparison, options, cuda, nvml)
     compare_kinds(comparison, options, cuda)
     print("all within 1 %" if comparison.good else "NOT all within 1 %")

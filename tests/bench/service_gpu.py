@@ -34,7 +34,7 @@ import traceback
 
 import queue_model
 from engine_alone import CpuEngine, CudaEngine
-from service_tools import PROGRAMS, ROOT, Process, Results, Server, bench, cpu_name, output_of, synthesize, total
+from service_tools import PROGRAMS, ROOT, Process, Results, Server, bench, cpu_name, gpu_names, synthesize, total
 
 MODES = ("base", "gundam")
 PARTS = ("saturation", "latency", "model", "bits", "gaps", "cores", "devices", "peer")
@@ -111,7 +111,7 @@ class Run:
     def __init__(self, options, folder):
         self.options, self.folder, self.loads = options, folder, Loads(options)
         self.model = synthesize(f"{folder}/model", options.sam_depth, options.clip_layers)
-        gpus = output_of("nvidia-smi", "--query-gpu=name", "--format=csv,noheader").splitlines()
+        gpus = gpu_names()
         self.gpus = len(gpus) if options.device == "cuda" else 0
         self.device = gpus[0] if self.gpus else cpu_name()
         self.results = Results(options.out, f"{self.device}; {os.cpu_count()} of {cpu_name()}", options.keep)

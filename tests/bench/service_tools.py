@@ -127,6 +127,11 @@ def cpu_name():
     return names[0] if names else "unknown CPU"
 
 
+def gpu_names():
+    """As nvidia-smi has them; empty where there is none."""
+    return output_of("nvidia-smi", "--query-gpu=name", "--format=csv,noheader").splitlines()
+
+
 def provenance(device):
     """What every row of a results file ends with: where, of what, how and when it was measured."""
     commit = os.environ.get("DEEPENCODER_COMMIT") or output_of("git", "-C", ROOT, "rev-parse", "--short", "HEAD")

@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 
-from service_tools import PROGRAMS, Results, Server, bench, cpu_name, output_of, synthesize, total
+from service_tools import PROGRAMS, Results, Server, bench, cpu_name, gpu_names, synthesize, total
 
 BAR = 0.02
 LOAD = 0.8
@@ -117,7 +117,7 @@ def main():
     before, after = statistics.median(first), statistics.median(last)
     anonymous = [statistics.median(between(samples, begin, begin + part, 2)) for begin in (part, samples[-1][0] - part)]
     steady = between(samples, part, samples[-1][0] + 1)
-    device = f"{cpu_name()}, 1 encoder thread" if on_cpu else output_of("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
+    device = f"{cpu_name()}, 1 encoder thread" if on_cpu else gpu_names()[0]
     Results(options.out, device, options.keep).add(
         f"resident memory after {options.minutes:g} minutes at {LOAD:.0%} load" + (", on a GPU" if not on_cpu else "") +
         (", reloading" if options.reload_every else ""),

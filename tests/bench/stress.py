@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 
-from service_tools import PROGRAMS, ROOT, Server, cpu_name, provenance, synthesize, total
+from service_tools import PROGRAMS, ROOT, Server, cpu_name, gpu_names, provenance, synthesize, total
 
 UNDER_WAY = ("deepencoder_in_flight", "deepencoder_in_flight_bytes", "deepencoder_queue_items", "deepencoder_calls_active")
 
@@ -26,13 +26,6 @@ def program():
     """A bundle has it beside the server, a build folder among the tests."""
     beside = PROGRAMS / "deepencoder-stress"
     return beside if beside.exists() else PROGRAMS.parent / "tests" / "deepencoder-stress"
-
-
-def device_name(device):
-    if device == "cpu":
-        return cpu_name()
-    query = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
-    return subprocess.run(query, capture_output=True, text=True, check=True).stdout.splitlines()[0]
 
 
 def idle(server, seconds=60):
@@ -71,7 +64,7 @@ def main():
               "seconds": options.seconds, "small_model": options.small, "images": len(images), **json.loads(run.stdout),
               "left_under_way": left, "server_status": status,
               "images_encoded": total(metrics, "deepencoder_images_total"), "dropped": total(metrics, "deepencoder_dropped_total"),
-              "load_average": round(os.getloadavg()[0], 1), **provenance(device_name(options.device))}
+              "load_average": round(os.getloadavg()[0], 1), **provenance(cpu_name() if options.device == "cpu" else gpu_names()[0])}
     text = json.dumps(result, indent=1) + "\n"
     print(text, end="")
     if options.out:

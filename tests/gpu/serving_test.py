@@ -25,18 +25,22 @@ SEQUENCES = {"mini": [("gundam", "wide.jpg"), ("tiny", "small_page.png")], "full
 BARS = {"bf16": 1.25e-2, "fp16": 1.5e-3}
 
 
+def values_of(size, mode, image):
+    """The sequence's file; None where there is none."""
+    name = f"encoder/{size}.sequence.{mode}.{pathlib.Path(image).stem}.safetensors"
+    return next((folder / name for folder in (CONFORMANCE, DATA) if (folder / name).exists()), None)
+
+
 class Serving(unittest.TestCase):
     def check(self, size, compute):
-        found = [(mode, image, folder / f"{size}.sequence.{mode}.{pathlib.Path(image).stem}.safetensors")
-                 for mode, image in SEQUENCES[size] for folder in (CONFORMANCE / "encoder", DATA / "encoder")]
-        found = {path.name: (mode, image, path) for mode, image, path in reversed(found) if path.exists()}
+        found = [(mode, image, path) for mode, image in SEQUENCES[size] if (path := values_of(size, mode, image))]
         if not found:
             self.skipTest(f"no sequence of the {size} model in {CONFORMANCE}")
         depth, layers = DEPTHS[size]
         with tempfile.TemporaryDirectory() as folder:
             model = synthesize(pathlib.Path(folder) / "model", depth, layers)
             with Server(model, folder, f"--device={DEVICE}", f"--compute-dtype={compute}") as server:
-                for mode, image, path in found.values():
+                for mode, image, path in found:
                     subprocess.run([PROGRAMS / "deepencoder", "encode", IMAGES / image, f"--server={server.address}",
                                     f"--mode={mode}", f"--out-dir={folder}", "--format=npy", "--dtype=fp32", "--quiet",
                                     "--timeout=5m"], check=True)

@@ -1,28 +1,13 @@
 #include "encoder/base/processors.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
+#include "tests/encoder/base/system_files.h"
 
 namespace deepencoder {
 namespace {
 
-class ProcessorsTest : public testing::Test {
- protected:
-  ProcessorsTest() : root_(testing::TempDir() + "processors." + std::to_string(getpid())) {
-    std::filesystem::remove_all(root_);
-  }
-  ~ProcessorsTest() override { std::filesystem::remove_all(root_); }
-
-  void Write(const std::string& path, const std::string& text) const {
-    std::filesystem::create_directories(std::filesystem::path(root_ + path).parent_path());
-    std::ofstream(root_ + path) << text;
-  }
-
-  const std::string root_;
-};
+using ProcessorsTest = SystemFilesTest;
 
 TEST_F(ProcessorsTest, AreThoseOfTheAffinityWithoutAQuota) {
   EXPECT_EQ(AvailableProcessors(8, root_), 8);

@@ -1,31 +1,17 @@
 #include "encoder/cpu/host_memory.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
 #include <limits>
+
+#include "tests/encoder/base/system_files.h"
 
 namespace deepencoder::cpu {
 namespace {
 
 constexpr size_t kGib = size_t{1} << 30;
 
-class HostMemoryTest : public testing::Test {
- protected:
-  HostMemoryTest() : root_(testing::TempDir() + "host_memory." + std::to_string(getpid())) {
-    std::filesystem::remove_all(root_);
-  }
-  ~HostMemoryTest() override { std::filesystem::remove_all(root_); }
-
-  void Write(const std::string& path, const std::string& text) const {
-    std::filesystem::create_directories(std::filesystem::path(root_ + path).parent_path());
-    std::ofstream(root_ + path) << text;
-  }
-
-  const std::string root_;
-};
+using HostMemoryTest = SystemFilesTest;
 
 TEST_F(HostMemoryTest, NothingIsKnownWithoutFiles) {
   EXPECT_EQ(FreeHostMemory(root_), std::numeric_limits<size_t>::max());
