@@ -22,6 +22,7 @@ struct Format {
   // What decoding takes at most: bytes a pixel, the RGB8 result included, and bytes whatever the size.
   size_t bytes_per_pixel;
   size_t fixed_bytes;
+  size_t (*table_bytes)(Bytes, const StoredSize&) = nullptr;  // ImageHeader::table_bytes, if any
 };
 
 constexpr size_t kMiB = size_t{1} << 20;
@@ -38,7 +39,7 @@ constexpr size_t kMiB = size_t{1} << 20;
 constexpr Format kFormats[] = {
     {ImageFormat::kJpeg, "JPEG", ReadJpegSize, DecodeJpeg, 11, 4 * kMiB},
     {ImageFormat::kPng, "PNG", ReadPngSize, DecodePng, 7, 4 * kMiB},
-    {ImageFormat::kWebp, "WebP", ReadWebpSize, DecodeWebp, 16, 4 * kMiB},
+    {ImageFormat::kWebp, "WebP", ReadWebpSize, DecodeWebp, 16, 4 * kMiB, WebpTableBytes},
     {ImageFormat::kTiff, "TIFF", ReadTiffSize, DecodeTiff, 24, 24 * kMiB},
     {ImageFormat::kBmp, "BMP", ReadBmpSize, DecodeBmp, 6, 4 * kMiB},
     {ImageFormat::kGif, "GIF", ReadGifSize, DecodeGif, 6, 4 * kMiB},
@@ -97,7 +98,8 @@ absl::StatusOr<ImageHeader> ReadHeader(std::span<const std::byte> file,
   if (!size.ok()) return size.status();
   const absl::Status fits = CheckSize(format, *size, options.max_pixels);
   if (!fits.ok()) return fits;
-  return ImageHeader{*known, static_cast<int>(size->width), static_cast<int>(size->height)};
+  return ImageHeader{*known, static_cast<int>(size->width), static_cast<int>(size->height),
+                     format.table_bytes != nullptr ? format.table_bytes(file, *size) : 0};
 }
 
 size_t DecodeBytes(const ImageHeader& header) {
@@ -106,7 +108,8 @@ size_t DecodeBytes(const ImageHeader& header) {
   const size_t width = static_cast<size_t>(header.width) + kBlock;
   const size_t height = static_cast<size_t>(header.height) + kBlock;
   const Format& format = Of(header.format);
-  return width * height * format.bytes_per_pixel + width * kBytesPerColumn + format.fixed_bytes;
+  return width * height * format.bytes_per_pixel + width * kBytesPerColumn + format.fixed_bytes +
+         header.table_bytes;
 }
 
 absl::StatusOr<RgbImage> DecodeImage(std::span<const std::byte> file,

@@ -36,7 +36,8 @@ struct DecodeOptions {
 
 struct ImageHeader {
   ImageFormat format;
-  int width, height;  // as stored, before orientation
+  int width, height;       // as stored, before orientation
+  size_t table_bytes = 0;  // what decoding takes for tables whose number is the file's choice
 };
 
 // What the file says of itself; pixels are neither decoded nor allocated.
@@ -45,7 +46,13 @@ struct ImageHeader {
 absl::StatusOr<ImageHeader> ReadHeader(std::span<const std::byte> file,
                                        const DecodeOptions& options);
 
-// Bytes that DecodeImage of this header needs at its peak, an upper bound; for admission.
+// The most that table_bytes says: WebP's 2,600 groups of prefix codes, which is as many as libwebp's
+// encoder writes. A file may have 65,536 of them, 1.35 GB.
+inline constexpr size_t kMaxTableBytes = size_t{54} << 20;
+
+// Bytes that DecodeImage of this header needs at its peak, an upper bound; for admission. Only a WebP
+// file with over kMaxTableBytes of tables needs more: a limit on the decoding process' memory has to
+// stop it, and then it is RESOURCE_EXHAUSTED.
 size_t DecodeBytes(const ImageHeader& header);
 
 // Errors as ReadHeader, INVALID_ARGUMENT for data that is broken, of an unsupported kind or ends early,

@@ -2,6 +2,10 @@
 // an animation.
 #include <webp/decode.h>
 
+#include <algorithm>
+#include <initializer_list>
+#include <new>
+#include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -18,10 +22,8 @@ absl::Status Broken(const std::string& why) {
 
 const char* Why(VP8StatusCode status) {
   switch (status) {
-    case VP8_STATUS_OUT_OF_MEMORY:
-      return "its decoder has no memory for it";
     case VP8_STATUS_BITSTREAM_ERROR:
-      return "its bitstream is broken";
+      return "its bitstream is broken, or asks for more memory than an image may take";
     case VP8_STATUS_UNSUPPORTED_FEATURE:
       return "it uses a feature that is not supported";
     case VP8_STATUS_SUSPENDED:
@@ -32,15 +34,25 @@ const char* Why(VP8StatusCode status) {
   }
 }
 
-// The payload of the first chunk of this type; empty if there is none.
-Bytes FindChunk(Bytes file, std::string_view type) {
-  constexpr size_t kFileHeader = 12, kChunkHeader = 8;
+constexpr size_t kFileHeader = 12, kChunkHeader = 8;
+
+// Where the first chunk of one of these types starts.
+std::optional<size_t> PlaceOfChunk(Bytes file, std::initializer_list<std::string_view> types) {
   size_t at = kFileHeader;
   while (const auto size = ReadInteger(file, at + 4, 4, std::endian::little)) {
-    if (StartsWith(Slice(file, at), type)) return Slice(file, at + kChunkHeader, *size);
+    for (const std::string_view type : types) {
+      if (StartsWith(Slice(file, at), type)) return at;
+    }
     at += kChunkHeader + *size + *size % 2;
   }
-  return {};
+  return std::nullopt;
+}
+
+// The payload of the first chunk of this type; empty if there is none.
+Bytes FindChunk(Bytes file, std::string_view type) {
+  const auto at = PlaceOfChunk(file, {type});
+  if (!at) return {};
+  return Slice(file, *at + kChunkHeader, *ReadInteger(file, *at + 4, 4, std::endian::little));
 }
 
 absl::StatusOr<WebPBitstreamFeatures> FeaturesOf(Bytes bitstream) {
@@ -89,10 +101,29 @@ absl::Status DecodeFrame(const Frame& frame, cv::Mat& canvas) {
   const VP8StatusCode status =
       WebPDecode(AsUint8(frame.bitstream), frame.bitstream.size(), &config);
   WebPFreeDecBuffer(&config.output);
+  if (status == VP8_STATUS_OUT_OF_MEMORY) throw std::bad_alloc();  // as the other decoders
   return status == VP8_STATUS_OK ? absl::OkStatus() : Broken(Why(status));
 }
 
 }  // namespace
+
+// A lossless picture has a group of five prefix codes, or one for each block of 4 x 4 pixels and more;
+// an entropy image says which, 16 bits a block. libwebp makes all lookup tables before it reads a code:
+// for as many groups as the entropy image names, or for the largest of the names where that is at most
+// 1,000. (RFC 9649, 6.2.2; libwebp's dec/vp8l_dec.c, ReadHuffmanCodes.)
+size_t WebpTableBytes(Bytes file, const StoredSize& size) {
+  constexpr int64_t kNamedGroups = 1000, kBlock = 4;
+  // Tables of four alphabets, of the green one with the largest color cache, 4 bytes an entry; the group.
+  constexpr size_t kGroupBytes = (630 * 3 + 410 + 2704) * 4 + 640;
+  const auto picture = PlaceOfChunk(file, {"VP8 ", "VP8L", "ALPH", "ANMF"});
+  if (!picture || StartsWith(Slice(file, *picture), "VP8 ")) return 0;  // no lossless part
+  const int64_t blocks =
+      ((size.width + kBlock - 1) / kBlock) * ((size.height + kBlock - 1) / kBlock);
+  // Names that all differ take over 8 bits each.
+  const int64_t differing = std::min(blocks, static_cast<int64_t>(file.size()));
+  const int64_t named = std::min(kNamedGroups, size.width * size.height);
+  return std::min(kMaxTableBytes, kGroupBytes * static_cast<size_t>(std::max(named, differing)));
+}
 
 absl::StatusOr<Decoded> DecodeWebp(Bytes file, const ImageHeader& header,
                                    const DecodeOptions& options) {

@@ -33,6 +33,9 @@ absl::StatusOr<StoredSize> ReadTiffSize(Bytes file);
 absl::StatusOr<StoredSize> ReadBmpSize(Bytes file);
 absl::StatusOr<StoredSize> ReadGifSize(Bytes file);
 
+// ImageHeader::table_bytes of a WebP file: prefix codes of its lossless pictures or alpha.
+size_t WebpTableBytes(Bytes file, const StoredSize& size);
+
 // The pixels of a file whose header ReadXSize has read and the limits allow. INVALID_ARGUMENT if the
 // data is broken, of an unsupported kind, or ends early. Allocation failures throw.
 absl::StatusOr<Decoded> DecodeJpeg(Bytes file, const ImageHeader& header,

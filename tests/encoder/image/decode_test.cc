@@ -9,6 +9,7 @@
 
 #include "tests/encoder/image/test_files.h"
 #include "tests/encoder/image/test_sha256.h"
+#include "tests/encoder/image/webp_groups.h"
 
 namespace deepencoder {
 namespace {
@@ -303,6 +304,26 @@ TEST(DecodeBytes, CoversThePixels) {
                             ImageFormat::kTiff, ImageFormat::kBmp, ImageFormat::kGif}) {
     EXPECT_GE(DecodeBytes({format, 1000, 2000}), size_t{1000} * 2000 * 6) << Name(format);
     EXPECT_GT(DecodeBytes({format, 1, 1}), 0u);
+  }
+}
+
+TEST(DecodeBytes, CountsWebpTables) {
+  const auto tables = [](const FileBytes& file) {
+    const auto header = ReadHeader(file, {});
+    EXPECT_TRUE(header.ok()) << header.status();
+    return header->table_bytes;
+  };
+  constexpr size_t kGroup = 20'584;  // libwebp's, with the largest color cache
+  EXPECT_EQ(tables(ReadTestImage("lossy.webp")), 0u);
+  EXPECT_GE(tables(ReadTestImage("lossless.webp")), 1000 * kGroup);
+  EXPECT_GT(tables(ReadTestImage("../formats/webp_lossy_rgba.webp")), 0u);
+  EXPECT_GE(tables(WebpOfGroups(2048)), 2048 * kGroup);
+  EXPECT_EQ(tables(WebpOfGroups(65536)), kMaxTableBytes);
+  EXPECT_GE(kMaxTableBytes, 2600 * kGroup);
+  for (const int groups : {256, 2048}) {
+    const auto image = DecodeImage(WebpOfGroups(groups), {});
+    ASSERT_TRUE(image.ok()) << image.status();
+    EXPECT_EQ(cv::norm(image->mat(), cv::NORM_INF), 0);
   }
 }
 

@@ -27,6 +27,7 @@
 #include "server/sandbox/confinement.h"
 #include "server/sandbox/decode_worker.h"
 #include "tests/encoder/image/test_files.h"
+#include "tests/encoder/image/webp_groups.h"
 
 namespace deepencoder {
 namespace {
@@ -209,6 +210,16 @@ TEST_F(Sandbox, MemoryIsBoundedByTheImage) {
   // A later image may need what an earlier one was denied.
   const auto large = decoder_->Decode(EncodePng(TestPicture(2000, 1500)), {});
   EXPECT_TRUE(large.ok()) << large.status();
+  EXPECT_EQ(ends_.alive, 1);
+}
+
+TEST_F(Sandbox, WebpTablesAreBounded) {
+  if (!ConfinesSystemCalls()) GTEST_SKIP() << "not under a sanitizer";
+  EXPECT_TRUE(StatusOf(WebpOfGroups(2048)).ok());             // 42 MB, as counted
+  const absl::Status status = StatusOf(WebpOfGroups(65536));  // 1.35 GB
+  // Some versions of libwebp take a lack of memory for a broken file.
+  EXPECT_NE(status.message().find("memory"), std::string::npos) << status;
+  EXPECT_TRUE(StatusOf(WebpOfGroups(2048)).ok());
   EXPECT_EQ(ends_.alive, 1);
 }
 
