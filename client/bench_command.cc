@@ -29,6 +29,7 @@ namespace {
 constexpr int kMaxConcurrency = 4096;
 constexpr double kMaxRate = 1e6;
 constexpr int kMaxSide = 20'000;  // of a synthetic page, pixels
+constexpr int kMaxSharedMiB = 1 << 16;
 constexpr char kStandardOutput[] = "-";
 
 struct BenchArguments {
@@ -39,7 +40,7 @@ struct BenchArguments {
   std::vector<std::pair<int, int>> sizes = {{1240, 1754}};
   std::vector<double> concurrency, rate;
   LoadSettings load;
-  int count = 0, warmup_count = 0, seed = 1;
+  int count = 0, warmup_count = 0, seed = 1, shared_mib = 0;
   absl::Duration connect_timeout = absl::Seconds(5);
   std::string json, plot;
   bool compare = false, help = false;
@@ -131,6 +132,9 @@ FlagSet BenchFlags(BenchArguments& args) {
             });
   flags.AddDuration("timeout", "Of each request. Default: 1m.", &args.options.timeout);
   flags.AddDuration("connect-timeout", "For the connection. Default: 5s.", &args.connect_timeout);
+  flags.AddInteger("shared-memory",
+                   "MiB of memory shared with a server on this host, for images and\nreplies.",
+                   &args.shared_mib, 1, kMaxSharedMiB);
   flags.AddText("json", "FILE", "Writes the results; - prints them instead of the tables.",
                 &args.json);
   flags.AddText("plot", "FILE.svg", "Draws latency against throughput.", &args.plot);
@@ -228,6 +232,7 @@ BenchResult StartResult(const BenchArguments& args, const ModelInfo& info,
   result.images = ImagesText(items, args.mix.size());
   result.dtype = Name(args.options.dtype);
   result.limits = LimitsText(args.load);
+  if (args.shared_mib > 0) absl::StrAppend(&result.limits, ", shared memory");
   return result;
 }
 
@@ -283,6 +288,11 @@ int RunLoadTest(const BenchArguments& args, const Style& style) {
   if (!info.ok()) {
     PrintError("bench: " + Describe(info.status()));
     return client.ok() ? kExitUnreachable : kExitUsage;
+  }
+  if (args.shared_mib > 0) status = (*client)->ShareMemory(uint64_t(args.shared_mib) << 20);
+  if (!status.ok()) {
+    PrintError("bench: --shared-memory: " + Describe(status));
+    return kExitFailed;
   }
   BenchResult result = StartResult(args, *info, *items);
   Measure(args, **client, *items, style, args.json == kStandardOutput, result);

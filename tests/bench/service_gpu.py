@@ -7,7 +7,8 @@
 Measures, for JPEG pages in base and in gundam mode, these --parts:
     saturation   images/s with many requests under way, over what the engine alone reaches at the batch size the server ran;
                  what the server's processes and the load generator took of the processors, and what decoding took
-    latency      concurrency 1: p50 less what decoding, views and the encoder took, which is what the service itself adds;
+    latency      concurrency 1: p50 less what decoding, views and the encoder took, which is what the service itself adds, with
+                 replies through the socket and through shared memory;
                  half of the saturated rate, random arrivals: p99 over p50
     model        p50 and p99 of base pages at half and at 80 % load, beside what queue_model.py predicts from the engine's times
     bits         the same pages with and without graphs, with 1 and more slots, alone and beside other load: equal bits?
@@ -40,6 +41,7 @@ MODES = ("base", "gundam")
 PARTS = ("saturation", "latency", "model", "bits", "gaps", "cores", "devices", "peer")
 GUNDAM_TILES = 6  # of the page: 900 x 1200 pixels
 BASE_SIDE, TILE_SIDE = 1024, 640
+SHARED_MIB = 64
 BIT_IMAGES = ("page_rgb.jpg", "photo_scene.jpg", "mid_1830x2196.jpg", "size_1280x640.jpg", "exif_6.jpg", "rgba.png")
 
 
@@ -128,7 +130,7 @@ class Run:
 
     def main_server(self):
         if self.main is None:
-            self.main = self.server("main", *self.one_gpu())
+            self.main = self.server("main", "--shared-memory", *self.one_gpu())
         return self.main
 
     def stop(self):
@@ -187,14 +189,15 @@ def measure_latency(run):
     address = run.main_server().address
     for mode in run.options.modes:
         rate = run.rate(mode)
-        alone = run.loads(address, mode, "--concurrency=1")
-        stages = alone["stage_seconds"]
-        parts = sum(stages[stage]["p50"] for stage in ("decode", "views", "compute"))
-        p50 = alone["latency_seconds"]["p50"]
-        run.results.add(f"{mode}: concurrency 1, p50 beside decode + views + encoder", "ms", p50 * 1e3, parts * 1e3,
-                        "sum of p50 by stage", False, added_ms=round((p50 - parts) * 1e3, 3), bar_ms=1.0,
-                        stages_ms={stage: round(values["p50"] * 1e3, 3) for stage, values in stages.items()},
-                        latency_ms=milliseconds(alone["latency_seconds"]), images=alone["images"])
+        for way, flags in (("", ()), (" through shared memory", (f"--shared-memory={SHARED_MIB}",))):
+            alone = run.loads(address, mode, "--concurrency=1", *flags)
+            stages = alone["stage_seconds"]
+            parts = sum(stages[stage]["p50"] for stage in ("decode", "views", "compute"))
+            p50 = alone["latency_seconds"]["p50"]
+            run.results.add(f"{mode}: concurrency 1{way}, p50 beside decode + views + encoder", "ms", p50 * 1e3, parts * 1e3,
+                            "sum of p50 by stage", False, added_ms=round((p50 - parts) * 1e3, 3), bar_ms=1.0,
+                            stages_ms={stage: round(values["p50"] * 1e3, 3) for stage, values in stages.items()},
+                            latency_ms=milliseconds(alone["latency_seconds"]), images=alone["images"])
         half = run.loads.at_rate(address, mode, rate / 2)
         latency = half["latency_seconds"]
         run.results.add(f"{mode}: half load, p99 beside p50", "ms", latency["p99"] * 1e3, latency["p50"] * 1e3, "p50", False, bar=3.0,

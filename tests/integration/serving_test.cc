@@ -61,7 +61,8 @@ double RelativeError(const std::vector<float>& got, const std::vector<float>& wa
 class ServingTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    server_ = new RunningServer("serving", {"--max-image-bytes=4MiB", "--reflection"});
+    server_ =
+        new RunningServer("serving", {"--max-image-bytes=4MiB", "--reflection", "--shared-memory"});
     ASSERT_TRUE(server_->ready()) << server_->process().Stderr();
   }
   static void TearDownTestSuite() {
@@ -403,6 +404,17 @@ TEST_F(ServingTest, ClientEncodesToFiles) {
   EXPECT_THAT(run.out, HasSubstr("\"shape\":[73,1280]"));
   EXPECT_TRUE(std::filesystem::exists(folder + "/small_page.safetensors"));
   EXPECT_TRUE(std::filesystem::exists(folder + "/palette.safetensors"));
+}
+
+TEST_F(ServingTest, LoadGoesThroughSharedMemory) {
+  const std::string copied = R"(deepencoder_shared_memory_copied_bytes_total{direction="write"})";
+  const double before = server_->Metrics().at(copied);
+  const Outcome run = RunClient({"bench", TestImage("palette.png"), "--mode=tiny", "--count=3",
+                                 "--concurrency=1", "--warmup=0", "--shared-memory=8", "--json=-",
+                                 "--server=" + server_->address("unix")});
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("shared memory"));
+  EXPECT_EQ(server_->Metrics().at(copied) - before, 3 * 73 * 1280 * 2);  // bf16
 }
 
 TEST_F(ServingTest, ClientsExitStatusTellsScripts) {
