@@ -5,16 +5,12 @@
 #include <cstdint>
 #include <mutex>
 
+// Clang's; GCC's AddressSanitizer comes without this header.
 #ifdef __has_feature
 #if __has_feature(address_sanitizer)
-#define DEEPENCODER_ADDRESS_SANITIZER
-#endif
-#endif
-#ifdef __SANITIZE_ADDRESS__
-#define DEEPENCODER_ADDRESS_SANITIZER
-#endif
-#ifdef DEEPENCODER_ADDRESS_SANITIZER
+#define DEEPENCODER_ALLOCATION_HOOKS
 #include <sanitizer/allocator_interface.h>
+#endif
 #endif
 
 namespace deepencoder::fuzz {
@@ -23,7 +19,7 @@ namespace {
 std::atomic<int64_t> held{0};  // bytes; below 0 where what was there before is freed
 std::atomic<int64_t> peak{0};
 
-#ifdef DEEPENCODER_ADDRESS_SANITIZER
+#ifdef DEEPENCODER_ALLOCATION_HOOKS
 void OnMalloc(const volatile void* /*memory*/, size_t size) {
   const int64_t now = held.fetch_add(static_cast<int64_t>(size)) + static_cast<int64_t>(size);
   int64_t most = peak.load();

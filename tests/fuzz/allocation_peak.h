@@ -5,8 +5,8 @@
 
 namespace deepencoder::fuzz {
 
-// Counts from its construction. One at a time, of what every thread allocates. Without AddressSanitizer
-// it sees nothing and says 0.
+// Counts from its construction. One at a time, of what every thread allocates. Without clang's
+// AddressSanitizer it sees nothing and says 0.
 class AllocationPeak {
  public:
   AllocationPeak();

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Builds everything with sanitizers and runs the tests: every program that a test starts, servers and clients too, and what it
+# reports. Ends with the counts of tests, and fails if one failed or any process reported anything.
+#
+#   tests/sanitize.sh asan|tsan [CTest's arguments]      asan: AddressSanitizer, LeakSanitizer and UndefinedBehaviorSanitizer
+#
+# DEEPENCODER_SANITIZE_BUILD: the build folder, else build-asan or build-tsan. CMAKE_ARGS: more for CMake.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+case "${1:-}" in
+  asan|tsan) preset=$1; shift ;;
+  *) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0"; exit 2 ;;
+esac
+build=${DEEPENCODER_SANITIZE_BUILD:-$PWD/build-$preset}
+reports=$build/reports
+rm -rf "$reports" && mkdir -p "$reports"
+# shellcheck disable=SC2086  # several arguments
+cmake --preset "$preset" -B "$build" ${CMAKE_ARGS:-} >"$build/configure.log" 2>&1 || { cat "$build/configure.log"; exit 1; }
+ninja -C "$build"
+
+# Into files: tests end many servers by SIGKILL, so that no exit status tells, and remove what those wrote.
+log=log_path=$reports/report
+export ASAN_OPTIONS=$log:detect_stack_use_after_return=1 UBSAN_OPTIONS=$log:print_stacktrace=1
+export TSAN_OPTIONS=$log:second_deadlock_stack=1:suppressions=$PWD/tests/tsan.suppressions
+status=0
+ctest --test-dir "$build" --output-on-failure --test-output-size-passed 4000000 --output-junit "$build/tests.xml" "$@" || status=$?
+python3 tests/count.py "$build/tests.xml"
+found=$(find "$reports" -type f | wc -l)
+echo "$found processes reported something"
+if [ "$found" -gt 0 ]; then
+  head -n 60 $(find "$reports" -type f | head -n 10)
+  status=1
+fi
+exit $status
