@@ -11,7 +11,7 @@ constexpr int kBlocksPerRow = 256, kBlock = 4, kLiterals = 256, kLengthPrefixes 
 
 class BitWriter {
  public:
-  void Write(uint32_t value, int bits) {  // lowest bit first
+  void Write(uint32_t value, int bits) {  // lowest bit first, at most 32
     for (int i = 0; i < bits; ++i, ++bits_) {
       if (bits_ % 8 == 0) bytes_.push_back(std::byte{0});
       if ((value >> i & 1) != 0) bytes_.back() |= std::byte{1} << bits_ % 8;
@@ -77,7 +77,7 @@ FileBytes WebpOfGroups(int groups) {
   out.Write(0, 3);      // of a pixel for 4 x 4
   WriteEntropyImage(out, groups);
   for (int i = 0; i < 5 * groups; ++i) WriteSingleSymbol(out);
-  out.Write(0, 64);  // pixels take no bits; readers look ahead
+  for (int i = 0; i < 2; ++i) out.Write(0, 32);  // pixels take no bits; readers look ahead
   FileBytes bits = out.Bytes();
   if (bits.size() % 2 != 0) bits.push_back(std::byte{0});
 
