@@ -30,7 +30,7 @@ python3 tests/count.py "$build/tests.xml"
 found=$(find "$reports" -type f | wc -l)
 echo "$found processes reported something"
 if [ "$found" -gt 0 ]; then
-  head -n 60 $(find "$reports" -type f | head -n 10)
+  find "$reports" -type f -print0 | head -z -n 10 | xargs -0 head -n 60
   status=1
 fi
 exit $status
