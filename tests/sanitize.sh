@@ -23,6 +23,7 @@ ninja -C "$build"
 # detect_stack_use_after_return, whose stacks are not aligned for AVX-512 (https://github.com/llvm/llvm-project/pull/152819).
 common=log_path=$reports/report:handle_sigbus=0
 export ASAN_OPTIONS=$common UBSAN_OPTIONS=print_stacktrace=1
+export LSAN_OPTIONS=suppressions=$PWD/tests/lsan.suppressions:print_suppressions=0
 export TSAN_OPTIONS=$common:second_deadlock_stack=1:suppressions=$PWD/tests/tsan.suppressions
 # One thread of OpenMP, in whose library ThreadSanitizer sees no synchronisation.
 [ "$preset" = asan ] || export OMP_THREAD_LIMIT=1

@@ -53,14 +53,24 @@ void BeginProcessFaults() {
 
 namespace faults = deepencoder::faults;
 
-// NOLINTBEGIN(misc-new-delete-overloads): the other forms call these
+// The other forms call these, but for a sanitizer's, whose memory these must not free: std::stable_sort has
+// its buffer of the form that does not throw.
+// NOLINTBEGIN(misc-new-delete-overloads)
 void* operator new(size_t bytes) {
   if (static_cast<int64_t>(bytes) < faults::failing_bytes) {
     if (void* memory = std::malloc(bytes > 0 ? bytes : 1)) return memory;
   }
   throw std::bad_alloc();
 }
+void* operator new(size_t bytes, const std::nothrow_t& /*tag*/) noexcept {
+  try {
+    return operator new(bytes);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
 void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, const std::nothrow_t& /*tag*/) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t /*bytes*/) noexcept { std::free(memory); }
 // NOLINTEND(misc-new-delete-overloads)
 
