@@ -1,6 +1,7 @@
 #include "server/engine/backend_set.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 namespace deepencoder {
@@ -39,6 +40,16 @@ DevicePool* BackendSet::Assign(int64_t work) {
   turn_ = best_index + 1;
   best->AddLoad(work);
   return best;
+}
+
+Outlook BackendSet::Foresee(const ViewCounts& views, absl::Time deadline) const {
+  std::optional<Outlook> best;
+  for (const auto& pool : pools_) {
+    if (pool->lost()) continue;
+    const Outlook outlook = pool->Foresee(views, deadline);
+    if (!best || outlook.time < best->time) best = outlook;
+  }
+  return best.value_or(Outlook{});
 }
 
 void BackendSet::Stop() {

@@ -34,6 +34,9 @@ class BackendSet {
   // its load until Unassign.
   DevicePool* Assign(int64_t work);
 
+  // What an image with such views can expect on the best of the devices; nothing to wait for if all are lost.
+  Outlook Foresee(const ViewCounts& views, absl::Time deadline) const;
+
   void Stop();
 
  private:

@@ -47,6 +47,38 @@ int BatchQueue::BatchSize(int waiting) const {
   return *(above - 1);
 }
 
+absl::Duration BatchQueue::TimeOf(int side, int count, const BatchTime& batch_time) const {
+  const int most = policy_.buckets.back();
+  const absl::Duration full = count / most * batch_time(side, most);
+  return count % most == 0 ? full : full + batch_time(side, count % most);
+}
+
+Outlook BatchQueue::Foresee(const ViewCounts& views, absl::Time now, absl::Time deadline, int slots,
+                            const BatchTime& batch_time) const {
+  // Each round takes one view of every image, and who is due first goes first in it.
+  int rounds = 0;
+  for (const auto& [side, count] : views) rounds = std::max(rounds, count);
+  const absl::Time due = DueTime(deadline, now, policy_.patience);
+  ViewCounts until_then = views;
+  Outlook outlook;
+  for (const auto& [side, line] : lines_) {
+    if (line.items > policy_.buckets.back()) outlook.crowded = true;
+    for (const auto& [place, waiting] : line.waiting) {
+      if (place.first > due) break;
+      until_then[side] += std::min(static_cast<int>(waiting.views.size()), rounds);
+    }
+  }
+  absl::Duration last;  // the batch that its last view may ride in
+  for (const auto& [side, count] : until_then) {
+    outlook.time += TimeOf(side, count, batch_time);
+    if (!views.contains(side)) continue;
+    last = std::max(last, batch_time(side, std::min(count, policy_.buckets.back())));
+  }
+  outlook.time = std::max(last, last + (outlook.time - last) / slots);
+  if (outlook.crowded) outlook.time += (kMargin - 1) * last;
+  return outlook;
+}
+
 absl::Time BatchQueue::ReadyAt(const Line& line) const {
   if (line.items == 0) return absl::InfiniteFuture();
   if (line.items >= policy_.buckets.back() || policy_.max_delay <= absl::ZeroDuration()) {

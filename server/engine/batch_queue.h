@@ -16,7 +16,8 @@
 //   - Nothing is computed in vain where it can be helped. While more waits than the largest batch holds,
 //     images whose deadline would pass in the batch or soon after leave, as long as the others fill it: else a server that
 //     is asked for more than it can do would encode just those that are about to be late. And where nobody
-//     could be in time in a batch as large as what waits, it is made smaller.
+//     could be in time in a batch as large as what waits, it is made smaller. Foresee tells before an image
+//     is decoded whether it would come to that.
 //
 // Batch sizes. A batch of n views runs as the smallest bucket that holds it; the rest is padding, which
 // costs as much as real views. Take gives all that wait, up to the largest bucket, unless more than
@@ -62,6 +63,14 @@ struct Batch {
   std::vector<DroppedTask> dropped;  // gone, or too late; a task may be named once a side
 };
 
+// Of an image that is not in the queue yet.
+struct Outlook {
+  // Until it is encoded; with as much as it must have left when its turn comes, if `crowded`.
+  absl::Duration time;
+  // More waits than fits into a batch: others take its place if it does not come.
+  bool crowded = false;
+};
+
 // Not thread-safe.
 class BatchQueue {
  public:
@@ -75,6 +84,10 @@ class BatchQueue {
 
   // The next batch; without items if none is ready.
   Batch Take(absl::Time now, const BatchTime& batch_time = InNoTime);
+
+  // What an image with such views can expect if it is added now and nothing comes after it.
+  Outlook Foresee(const ViewCounts& views, absl::Time now, absl::Time deadline, int slots,
+                  const BatchTime& batch_time) const;
 
   // When Take will have a batch although nothing more is added: InfinitePast if a side is full, a time
   // that may have passed, or InfiniteFuture if nothing waits.
@@ -104,6 +117,8 @@ class BatchQueue {
   };
 
   static absl::Duration InNoTime(int /*side*/, int /*count*/) { return absl::ZeroDuration(); }
+  // Of `count` views, in the largest batches.
+  absl::Duration TimeOf(int side, int count, const BatchTime& batch_time) const;
   // Views of the line for a batch that someone can be in time with.
   int FittingSize(int side, const Line& line, absl::Time now, const BatchTime& batch_time) const;
   // Drops those that would be late at `end`, while `count` views are left.

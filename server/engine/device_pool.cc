@@ -109,6 +109,20 @@ int DevicePool::BucketOf(int count) const {
   return bucket == buckets.end() ? count : *bucket;
 }
 
+absl::Duration DevicePool::BatchTime(int side, int count) const {
+  const auto found = batch_times_.find({side, BucketOf(count)});
+  return found == batch_times_.end() ? absl::ZeroDuration() : found->second.Get();
+}
+
+Outlook DevicePool::Foresee(const ViewCounts& views, absl::Time deadline) {
+  MutexLock lock(mutex_);
+  const int slots = std::max(1, live_slots_.load(std::memory_order_relaxed));
+  return queue_.Foresee(views, context_.clock->Now(), deadline, slots,
+                        [this](int side, int count) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+                          return BatchTime(side, count);
+                        });
+}
+
 DevicePool::Order DevicePool::NextOrder(Batch* batch, int* rebuilds_seen) {
   MutexLock lock(mutex_);
   while (!stopped_) {
@@ -120,8 +134,7 @@ DevicePool::Order DevicePool::NextOrder(Batch* batch, int* rebuilds_seen) {
     if (ready <= now) {
       const int64_t items = queue_.items(), bytes = queue_.bytes();
       *batch = queue_.Take(now, [this](int side, int count) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-        const auto found = batch_times_.find({side, BucketOf(count)});
-        return found == batch_times_.end() ? absl::ZeroDuration() : found->second.Get();
+        return BatchTime(side, count);
       });
       context_.gauge->Add(queue_.items() - items, queue_.bytes() - bytes);
       return Order::kRun;

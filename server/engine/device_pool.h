@@ -82,6 +82,9 @@ class DevicePool {
       const RgbImage& image, const ViewPlan& plan,
       const std::function<void(const absl::Status&)>& on_stuck);
 
+  // What an image with such views can expect if it is queued now.
+  Outlook Foresee(const ViewCounts& views, absl::Time deadline);
+
   // False, and nothing is done, if the device is lost or stopped.
   bool Enqueue(const std::shared_ptr<ImageTask>& task);
 
@@ -113,6 +116,8 @@ class DevicePool {
   void RunSlot(SlotState state);
   // The batch size that `count` views run as.
   int BucketOf(int count) const;
+  // How long such a batch is likely to take; 0 if there was none yet.
+  absl::Duration BatchTime(int side, int count) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   enum class Order : uint8_t { kRun, kRebuild, kStop };
   // What an idle slot is to do next; waits for it. kRun sets *batch, which may be empty but for what was
   // dropped. kRebuild follows a change of rebuilds_ordered_ since *rebuilds_seen.

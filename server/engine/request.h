@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -13,6 +14,9 @@
 #include "server/engine/engine.h"
 
 namespace deepencoder {
+
+// How many views of each side.
+using ViewCounts = std::map<int, int>;
 
 // Owned by one stage at a time until its views are queued; from then on only `job`'s deadline and
 // cancel flag, and what is atomic, may be looked at by anyone.
@@ -35,6 +39,7 @@ struct Request {
   const EncodeDone done;
   const absl::Time arrival;
   Charge charge;
+  ViewCounts views;               // at most, by its header
   absl::Time begun;               // when it left the decode pool's queue
   int64_t bytes_to_decode = 0;    // of `charge` at admission; again while the image is decoded anew
   std::optional<ContentKey> key;  // set once hashed

@@ -213,14 +213,13 @@ absl::Status ServingEngine::Admit(Request* request) {
     observer_->OnReject(RejectReason::kUnhealthy);
     return NoDevice();
   }
-  absl::StatusOr<Charge> charge = Measure(request->job);
-  if (!charge.ok()) return charge.status();
-  request->charge = *charge;
-  request->bytes_to_decode = charge->bytes;
-  return admission_.Admit(*charge);
+  if (absl::Status status = Measure(request); !status.ok()) return status;
+  request->bytes_to_decode = request->charge.bytes;
+  return admission_.Admit(request->charge);
 }
 
-absl::StatusOr<Charge> ServingEngine::Measure(const EncodeJob& job) const {
+absl::Status ServingEngine::Measure(Request* request) const {
+  const EncodeJob& job = request->job;
   int width = 0, height = 0;
   int64_t bytes = StoredBytes(job);
   if (const auto* raw = std::get_if<RawPixels>(&job.image)) {
@@ -236,7 +235,7 @@ absl::StatusOr<Charge> ServingEngine::Measure(const EncodeJob& job) const {
     bytes += static_cast<int64_t>(DecodeBytes(*header));
   }
   // The file may be stored on its side, which can change the number of tiles.
-  Charge charge;
+  Charge& charge = request->charge;
   int64_t after_decoding = 0;
   for (const auto& [w, h] : {std::pair(width, height), std::pair(height, width)}) {
     const absl::StatusOr<ViewPlan> plan = PlanViews(w, h, job.mode, job.max_tiles);
@@ -248,10 +247,13 @@ absl::StatusOr<Charge> ServingEngine::Measure(const EncodeJob& job) const {
     const int rows = LayoutOf(job.mode, plan->tiles).rows;
     after_decoding =
         std::max(after_decoding, view_bytes + static_cast<int64_t>(ReplyBytes(rows, job.dtype)));
-    charge.views = std::max(charge.views, int64_t{plan->views()});
+    if (plan->views() <= charge.views) continue;
+    charge.views = plan->views();
+    request->views.clear();
+    for (const ResizeJob& resize : plan->jobs) request->views[resize.side] += resize.views();
   }
   charge.bytes = bytes + after_decoding;
-  return charge;
+  return absl::OkStatus();
 }
 
 void ServingEngine::Submit(const std::shared_ptr<Request>& request) {
@@ -275,12 +277,13 @@ void ServingEngine::FailWaiting() {
 // ---------------------------------------------------------------- step 2: decode pool
 
 void ServingEngine::Prepare(const std::shared_ptr<Request>& request) {
-  if (DropIfGone(request, Stage::kDecode) || DropIfLate(request)) return;
+  request->begun = clock_->Now();
+  if (DropIfGone(request, Stage::kDecode)) return;
   const std::shared_ptr<BackendSet> backends = this->backends();
   absl::Status status;
   // Nothing of ours throws, but allocation and OpenCV do, and a thread must not end by it.
   try {
-    if (AskCache(request, backends->generation())) return;
+    if (AskCache(request, backends->generation()) || DropIfLate(request, *backends)) return;
     status = DecodeAndQueue(request, backends);
   } catch (const std::bad_alloc&) {
     status = WithRetryAfter(absl::ResourceExhaustedError("no memory for this image"),
@@ -376,6 +379,10 @@ absl::Status ServingEngine::DecodeAndQueue(const std::shared_ptr<Request>& reque
   DevicePool& pool = assignment->pool();
   const auto task = std::make_shared<ImageTask>(request, assignment, *std::move(views), *plan,
                                                 std::move(layout), std::move(rows), seconds);
+  {
+    MutexLock lock(times_mutex_);
+    times_[job.mode].Add(SecondsBetween(request->begun, clock_->Now()));
+  }
   // The device was lost just now: to another one, by the same way.
   if (!pool.Enqueue(task)) Resubmit(request);
   return absl::OkStatus();
@@ -421,14 +428,18 @@ bool ServingEngine::DropIfGone(const std::shared_ptr<Request>& request, Stage be
   return gone.has_value();
 }
 
-bool ServingEngine::DropIfLate(const std::shared_ptr<Request>& request) {
-  request->begun = clock_->Now();
-  absl::Duration needed;
+bool ServingEngine::DropIfLate(const std::shared_ptr<Request>& request,
+                               const BackendSet& backends) {
+  const absl::Time deadline = request->job.deadline;
+  if (deadline == absl::InfiniteFuture()) return false;
+  const Outlook outlook = backends.Foresee(request->views, deadline);
+  absl::Duration needed = outlook.time;
   {
     MutexLock lock(times_mutex_);
-    needed = times_[request->job.mode].Get();
+    needed += times_[request->job.mode].Get();
   }
-  if (request->job.deadline >= request->begun + needed || !decode_pool_->HasWaiting()) return false;
+  if (deadline >= request->begun + needed) return false;
+  if (!outlook.crowded && !decode_pool_->HasWaiting()) return false;
   Drop(request, DropReason::kDeadline, Stage::kDecode);
   return true;
 }
@@ -458,10 +469,6 @@ void ServingEngine::Succeed(const ImageTask& task) {
   const Request& request = *task.request();
   const absl::Time now = clock_->Now();
   const EncodeResult result = task.Result(now);
-  {
-    MutexLock lock(times_mutex_);
-    times_[request.job.mode].Add(SecondsBetween(request.begun, now));
-  }
   observer_->OnStage(Stage::kQueue, result.mode, result.seconds.queue);
   observer_->OnStage(Stage::kCompute, result.mode, result.seconds.compute);
   if (request.job.timeline != nullptr) task.AddSteps(request.job.timeline.get());

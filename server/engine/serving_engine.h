@@ -95,8 +95,8 @@ class ServingEngine final : public Engine, private PoolEvents {
   // ---- step 1
   // Refuses the request, or charges it.
   absl::Status Admit(Request* request);
-  // Bytes and views that the image will take at most. Errors: the image's.
-  absl::StatusOr<Charge> Measure(const EncodeJob& job) const;
+  // Sets the bytes and views that the image will take at most. Errors: the image's.
+  absl::Status Measure(Request* request) const;
 
   // ---- step 2
   void Submit(const std::shared_ptr<Request>& request);
@@ -130,9 +130,9 @@ class ServingEngine final : public Engine, private PoolEvents {
   void Share(const std::shared_ptr<Request>& request, const EncodeResult& result);  // of another
   // Drop if nobody waits for it; true then.
   bool DropIfGone(const std::shared_ptr<Request>& request, Stage before);
-  // Drop if it is likely to be late while others wait that may not be: a decode in vain would make the next
-  // ones late, too.
-  bool DropIfLate(const std::shared_ptr<Request>& request);
+  // Drop if it is likely to be late, by what waits for the devices and how long that takes, while others wait
+  // that may not be: a decode in vain would make them late, too.
+  bool DropIfLate(const std::shared_ptr<Request>& request, const BackendSet& backends);
 
   // On the reply thread, the answer being claimed. A leader's followers get theirs.
   void Succeed(const ImageTask& task);
@@ -155,7 +155,7 @@ class ServingEngine final : public Engine, private PoolEvents {
 
   Mutex times_mutex_;
   std::map<Mode, LikelyTime> times_
-      ABSL_GUARDED_BY(times_mutex_);  // from Request::begun to the answer
+      ABSL_GUARDED_BY(times_mutex_);  // from Request::begun until the views are queued
 
   Mutex swap_;  // one SwapBackends at a time
   uint64_t generations_ ABSL_GUARDED_BY(swap_) = 0;

@@ -74,6 +74,10 @@ class Nothing final : public EngineObserver, public RpcObserver {
   void OnCallEnded(Method, grpc::StatusCode) override {}
   void OnAnswered(Method, double) override {}
   void OnStreamImage(grpc::StatusCode) override {}
+  void OnAuthFailure(AuthFailure) override {}
+  void OnConnections(int64_t) override {}
+  void OnConnectionRefused(ConnectionRefusal) override {}
+  void OnStalledReply() override {}
 };
 
 class InstantEngine final : public Engine {
