@@ -50,7 +50,8 @@ constexpr MetricSpec kTable[] = {
      "Images refused on arrival because a bound was reached (images, views, bytes; requests: a whole call), a client was over its own limit "
      "(client_images, client_rate, client_bytes), or the server was draining or unhealthy."},
     {MetricId::kDropped, "deepencoder_dropped_total", kCounter, "", "reason,before", kNone,
-     "Accepted images given up because the deadline had passed or the client had gone, by the stage not begun."},
+     "Accepted images given up because the deadline had passed, or was likely to, or the client had gone, by the "
+     "stage not begun."},
     {MetricId::kAuthFailures, "deepencoder_auth_failures_total", kCounter, "", "reason", kNone,
      "Calls refused since their bearer token was missing, malformed or unknown. They are in no other metric."},
     // ---- connections
