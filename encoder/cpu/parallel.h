@@ -5,20 +5,30 @@
 
 #include <omp.h>
 
+#include <algorithm>
+
 namespace deepencoder::cpu {
 
-// While it lives, parallel work begun by this thread (oneDNN's included) uses `threads` threads.
+// While it lives, parallel work begun by this thread (oneDNN's included) uses `threads` threads, or as
+// many as OpenMP's environment (OMP_THREAD_LIMIT) allows. Where oneDNN gets fewer than it was told of, it
+// leaves work undone and says nothing.
 class ThreadScope {
  public:
-  explicit ThreadScope(int threads) : previous_(omp_get_max_threads()) {
-    omp_set_num_threads(threads);
+  explicit ThreadScope(int threads)
+      : previous_(omp_get_max_threads()), previous_dynamic_(omp_get_dynamic()) {
+    const int most = omp_get_max_active_levels() > 0 ? omp_get_thread_limit() : 1;
+    omp_set_dynamic(0);
+    omp_set_num_threads(std::min(threads, most));
   }
-  ~ThreadScope() { omp_set_num_threads(previous_); }
+  ~ThreadScope() {
+    omp_set_num_threads(previous_);
+    omp_set_dynamic(previous_dynamic_);
+  }
   ThreadScope(const ThreadScope&) = delete;
   ThreadScope& operator=(const ThreadScope&) = delete;
 
  private:
-  int previous_;
+  int previous_, previous_dynamic_;
 };
 
 // body(task, thread) for every task in [0, tasks), in any order; thread < the scope's number of
