@@ -9,15 +9,6 @@
 #include <cerrno>
 #include <memory>
 
-#ifdef __has_feature
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define DEEPENCODER_SANITIZED
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define DEEPENCODER_SANITIZED
-#endif
-
 namespace deepencoder {
 namespace {
 
