@@ -240,7 +240,7 @@ absl::Status WriteOutputs(const BenchArguments& args, const BenchResult& result)
   if (args.json == kStandardOutput) {
     std::fputs(ToJson(result).c_str(), stdout);
   } else if (!args.json.empty()) {
-    const absl::Status status = WriteFileAtomically(args.json, ToJson(result));
+    absl::Status status = WriteFileAtomically(args.json, ToJson(result));
     if (!status.ok()) return status;
   }
   if (args.plot.empty()) return absl::OkStatus();
