@@ -52,7 +52,8 @@ inline constexpr size_t kMaxTableBytes = size_t{54} << 20;
 
 // Bytes that DecodeImage of this header needs at its peak, an upper bound; for admission. Only a WebP
 // file with over kMaxTableBytes of tables needs more: a limit on the decoding process' memory has to
-// stop it, and then it is RESOURCE_EXHAUSTED.
+// stop it, and then it is RESOURCE_EXHAUSTED, or INVALID_ARGUMENT where libwebp takes a lack of memory
+// for a broken file.
 size_t DecodeBytes(const ImageHeader& header);
 
 // Errors as ReadHeader, INVALID_ARGUMENT for data that is broken, of an unsupported kind or ends early,
