@@ -11,7 +11,8 @@
 //   rel_h    [2*height - 1][64]                 contiguous; row height - 1 is offset 0
 //   rel_w    [2*width - 1][64]
 //   out      as q
-// All of model type. No other global memory is used.
+// All of model type. No other global memory is used. The tables are weights: the kernel may read them
+// before the kernels ahead of it in the stream are done.
 #pragma once
 
 #include <cuda_runtime_api.h>

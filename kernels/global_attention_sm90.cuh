@@ -37,7 +37,10 @@ template <class P>
 __global__ void __launch_bounds__(P::threads, 1) Kernel(const __grid_constant__ Params params) {
   extern __shared__ unsigned char raw[];
   unsigned char* const smem = raw + (1024 - SharedAddress(raw) % 1024) % 1024;
-  if (threadIdx.x == 0) InitShared<P>(SharedOf<P>(smem));
+  if (threadIdx.x == 0) {
+    InitShared<P>(SharedOf<P>(smem));
+    Producer<P>(params, smem).LoadTables();  // weights: no kernel before this one wrote them
+  }
   BeginKernel();
   __syncthreads();
   if (threadIdx.x >= 128 * P::groups) {

@@ -6,6 +6,7 @@
 #include "kernels/global_attention_sm90_key_loop.cuh"
 #include "kernels/global_attention_sm90_plan.cuh"
 #include "kernels/global_attention_sm90_terms.cuh"
+#include "kernels/global_attention_sm90_turns.cuh"
 #include "kernels/global_attention_sm90_verdict.cuh"
 #include "kernels/mma.cuh"
 #include "kernels/sm90/bulk_copy.cuh"
@@ -26,6 +27,7 @@ class Consumer {
         lane_(threadIdx.x % 32) {}
 
   __device__ __forceinline__ void Run() {
+    Turns<P>::Begin();
     sm90::BarrierWait(&shared_.tables_full, 0);
     ForEachItem(
         params_.items, [&](int index, int bit) { Attend<false>(index, bit); },
@@ -36,6 +38,7 @@ class Consumer {
           return failed;
         },
         [&](int index) { Attend<true>(index, 0); });
+    Turns<P>::End();
     if (lane_ == 0) sm90::BulkStoreWait();
   }
 
@@ -78,6 +81,7 @@ class Consumer {
     for (int j = 0; j < P::key_tiles; j += P::stages, phase_ ^= 1) {
       for (int u = 0; u < P::stages; ++u) {
         sm90::BarrierWait(&shared_.full[u], phase_);
+        Turns<P>::Await(), Turns<P>::Pass();
         if (lane_ == 0) sm90::BarrierArrive(&shared_.empty[u]);
       }
     }
@@ -100,26 +104,61 @@ class Consumer {
       for (int i = 0; i < 4; ++i) q[4 * k + i] = a[i];
     }
     __syncwarp();
-    if (lane_ == 0) {
-      BarrierArrive(&shared_.q_empty[Group()]);
-      BulkStoreWaitRead();  // the previous item's output has left the scratch
-    }
-    __syncwarp();
+    if (lane_ == 0) BarrierArrive(&shared_.q_empty[Group()]);
   }
 
   // rel_w to registers in accumulator layout; rel_h stays in the scratch, in the order in which the
-  // tiles come.
+  // tiles come. Products run while those before them are stored.
   __device__ __forceinline__ void BiasTerms(const Item& item, const uint32_t (&q)[16],
                                             float (&rel_w)[P::grid / 2]) {
-    const int n0 = FirstRow(item) + lane_ / 4, n1 = n0 + 8, quad = lane_ % 4;
-    const unsigned char* const tables = smem_ + P::tables_at;
-    RelativeTerm<P>(q, tables, n0 % P::grid, n1 % P::grid, 0, Row(0), Row(1), quad);
+    using namespace sm90;
+    const unsigned char* const across = smem_ + P::tables_at;
+    const unsigned char* const down = across + P::table_bytes;
+    const int n = FirstRow(item), first = FirstKeyTile<P>(item) * P::grid_rows;
+    const TermRows columns(
+        n, [](int i) { return i % P::grid; }, Row(0), Row(1));
+    const TermRows rows(
+        n, [](int i) { return i / P::grid; }, Row(0), Row(1));
+    float low[P::grid / 2], high[P::grid / 2], all[P::grid / 2];
+    Claim(low), Claim(high);
+    if constexpr (P::group_in_row) Claim(all);
+    MmaFence();
+    IssueTerm<P>(low, q, across);
+    IssueTerm<P>(high, q, across + P::grid * 128);
+    // Where all queries have one grid row, g rows of the table do.
+    if constexpr (P::group_in_row) IssueTerm<P>(all, q, down + rows.at * 128);
+    if (lane_ == 0) BulkStoreWaitRead();  // the previous item's output has left the scratch
+    __syncwarp();
+    MmaWait<P::group_in_row ? 2 : 1>();
+    Pin(low);
+    StoreTerm<P>(low, columns, 0, 0);
+    MmaWait<P::group_in_row ? 1 : 0>();
+    Pin(high);
+    StoreTerm<P>(high, columns, P::grid, 0);
+    __syncwarp();
+    if constexpr (!P::group_in_row) {
+      Claim(low), Claim(high);
+      MmaFence();
+      IssueTerm<P>(low, q, down);
+      IssueTerm<P>(high, q, down + P::grid * 128);
+    }
 #pragma unroll
     for (int e = 0; e < P::grid / 2; ++e)
-      rel_w[e] = Row((e & 2) / 2)[P::ScratchAt(e / 4 * 8 + 2 * quad + (e & 1))];
+      rel_w[e] = Row((e & 2) / 2)[P::ScratchAt(e / 4 * 8 + 2 * (lane_ % 4) + (e & 1))];
     __syncwarp();
-    RelativeTerm<P>(q, tables + P::table_bytes, n0 / P::grid, n1 / P::grid,
-                    FirstKeyTile<P>(item) * P::grid_rows, Row(0), Row(1), quad);
+    if constexpr (P::group_in_row) {
+      MmaWait<0>();
+      Pin(all);
+      StoreTerm<P>(all, rows, rows.at, first);
+    } else {
+      MmaWait<1>();
+      Pin(low);
+      StoreTerm<P>(low, rows, 0, first);
+      MmaWait<0>();
+      Pin(high);
+      StoreTerm<P>(high, rows, P::grid, first);
+    }
+    __syncwarp();
   }
 
   static __device__ __forceinline__ void Scale(uint32_t (&q)[16]) {

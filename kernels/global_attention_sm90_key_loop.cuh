@@ -8,6 +8,7 @@
 
 #include "kernels/element.cuh"
 #include "kernels/global_attention_sm90_plan.cuh"
+#include "kernels/global_attention_sm90_turns.cuh"
 #include "kernels/mma.cuh"
 #include "kernels/sm90/mbarrier.cuh"
 #include "kernels/sm90/wgmma.cuh"
@@ -93,10 +94,12 @@ class KeyLoop {
       Pin(p_[1 - u % 2]);
     }
     MmaFence();
+    Turns<P>::Await();
     IssueScores(P::k_at + u * P::tile_bytes);
     if constexpr (!kFirst) IssueValues(P::v_at + u * P::tile_bytes, p_[1 - u % 2]);
     MmaWait<kFirst || kCareful ? 0 : 1>();  // leaves under way: the value products just issued
     Pin(s_);
+    Turns<P>::Pass();
     if constexpr (kCareful && !kFirst) Pin(o);
     if constexpr (kOverlap && !kFirst) Release((u + P::stages - 1) % P::stages);
     if constexpr (kFirst || kCareful) MoveReference<kFirst>();

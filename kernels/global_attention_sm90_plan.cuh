@@ -53,7 +53,8 @@ struct Plan {
   static constexpr int rows = 64 * groups;                        // query rows a block
   static constexpr int query_tiles = (tokens + rows - 1) / rows;  // a head
   static constexpr int key_tiles = tokens / keys;
-  static constexpr int grid_rows = keys / grid;  // of a key tile
+  static constexpr int grid_rows = keys / grid;         // of a key tile
+  static constexpr bool group_in_row = grid % 64 == 0;  // a group's queries lie in one grid row
   static constexpr int threads = 128 * groups + 128;
   static constexpr int consumer_registers = groups == 2 ? 240 : 160;
   static constexpr int producer_registers = groups == 2 ? 24 : 32;

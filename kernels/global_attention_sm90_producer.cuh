@@ -14,15 +14,7 @@ class Producer {
   __device__ __forceinline__ Producer(const Params& params, unsigned char* smem)
       : params_(params), smem_(smem), shared_(SharedOf<P>(smem)) {}
 
-  __device__ __forceinline__ void Run() {
-    LoadTables();
-    ForEachItem(
-        params_.items, [&](int index, int) { LoadItem(index); },
-        [&](int parity) { return CollectVerdicts<P>(shared_, parity); },
-        [&](int index) { LoadItem(index); });
-  }
-
- private:
+  // Once a block, by any one thread, before Run.
   __device__ __forceinline__ void LoadTables() {
     unsigned char* const tables = smem_ + P::tables_at;
     sm90::BarrierExpect(&shared_.tables_full, 2 * P::table_bytes);
@@ -30,6 +22,14 @@ class Producer {
     sm90::BulkLoad2(tables + P::table_bytes, &params_.rel_h, &shared_.tables_full, 0, 0);
   }
 
+  __device__ __forceinline__ void Run() {
+    ForEachItem(
+        params_.items, [&](int index, int) { LoadItem(index); },
+        [&](int parity) { return CollectVerdicts<P>(shared_, parity); },
+        [&](int index) { LoadItem(index); });
+  }
+
+ private:
   // Queries, then the key tiles in a circle from the first, each with the values of the one before.
   __device__ __forceinline__ void LoadItem(int index) {
     const Item item = Decode<P>(index, params_.heads);

@@ -1,4 +1,8 @@
-// The bias terms of a warp's 16 query rows: q times a table.
+// The bias terms of a warp's 16 query rows: q times a table, in products of the whole warpgroup, and
+// skewed stores of what lies in reach into the warp's scratch.
+//
+// Table row t holds the term of distance t - (g-1), so query row r with grid row (or column) at_r
+// needs for key row (or column) j the product with table row at_r - j + g-1.
 #pragma once
 
 #include "kernels/global_attention_sm90_plan.cuh"
@@ -6,46 +10,62 @@
 
 namespace deepencoder::kernels::hopper_attention {
 
-// For the thread's two rows r: row_r[ScratchAt((j - first) mod g)] = log2(e) q_r.table[at_r - j +
-// g-1], j = 0..g-1, where at_r is the query's grid row (rel_h) or column (rel_w). The product with
-// the whole table, in two halves (all four warps of the group at once), and a skewed store of what
-// lies in reach into the warp's scratch.
+// d = q times g rows of a table from `rows` on, issued and committed. Any row may be the first: the
+// swizzle is by address.
 template <class P>
-__device__ __forceinline__ void RelativeTerm(const uint32_t (&q)[16], const unsigned char* table,
-                                             int at0, int at1, int first, float* row0, float* row1,
-                                             int quad) {
-  using namespace sm90;
+__device__ __forceinline__ void IssueTerm(float (&d)[P::grid / 2], const uint32_t (&q)[16],
+                                          const unsigned char* rows) {
+  using Mma = sm90::GroupMma<typename P::Type, P::grid, sm90::Order::kNk>;
+  const uint32_t low = sm90::DescriptorLow(rows);
+  Mma::template Issue<false>(d, q, sm90::Descriptor(low));
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    float d[P::grid / 2];
+  for (int k = 1; k < kHead / 16; ++k) Mma::Issue(d, &q[4 * k], sm90::Descriptor(low + 2 * k));
+  sm90::MmaCommit();
+}
+
+// Of a warp's 16 queries from n on: their grid rows (or columns), and where the thread's two rows of
+// terms go.
+struct TermRows {
+  template <typename Place>
+  __device__ __forceinline__ TermRows(int n, Place place, float* to0, float* to1)
+      : at(place(n)),
+        at0(place(n + static_cast<int>(threadIdx.x) % 32 / 4)),
+        at1(place(n + static_cast<int>(threadIdx.x) % 32 / 4 + 8)),
+        row0(to0),
+        row1(to1) {}
+  int at, at0, at1;  // of the warp's first query and of the thread's two
+  float *row0, *row1;
+};
+
+// row_r[ScratchAt((j - first) mod g)] = log2(e) d, for the columns of d that are of some key j; d is
+// of the table's rows from `from` on.
+template <class P>
+__device__ __forceinline__ void StoreTerm(const float (&d)[P::grid / 2], const TermRows& rows,
+                                          int from, int first) {
+  // Column c = 8b + 2 quad + odd holds j = at + g-1 - from - c. Its place moves by 4 from one block
+  // b to the next, so all addresses but the first are constants away.
+  const int quad = threadIdx.x % 4;
+  float* to[4];
+  int j0[4];
 #pragma unroll
-    for (float& x : d) x = 0.f;
-    const uint32_t low = DescriptorLow(table + half * P::grid * 128);
-    Pin(d);
-    MmaFence();
+  for (int which = 0; which < 4; ++which) {  // elements `which` of the blocks
+    j0[which] = (which & 2 ? rows.at1 : rows.at0) + P::grid - 1 - (which & 1) - 2 * quad - from;
+    to[which] = (which & 2 ? rows.row1 : rows.row0) +
+                P::ScratchAt(j0[which] - first + 2 * P::grid) - P::grid;
+  }
+  // Where 16 queries do not cross a grid row, whole blocks are out of reach of all of the warp's:
+  // table rows from `at` to at + 15 + g-1 are not.
+  constexpr bool kSkips = P::grid % 16 == 0;
 #pragma unroll
-    for (int k = 0; k < kHead / 16; ++k)
-      GroupMma<typename P::Type, P::grid, Order::kNk>::Issue(d, &q[4 * k], Descriptor(low + 2 * k));
-    MmaCommit();
-    MmaWait<0>();
-    Pin(d);
-    // Column c = half*g + 8b + 2 quad + odd holds j = at + g-1 - c. Its place moves by 4 from one
-    // block b to the next, so all addresses but the first are constants away.
+  for (int b = 0; b < P::grid / 8; ++b) {
+    if (kSkips && static_cast<unsigned>(from + 8 * b + 7 - rows.at) >= P::grid + 22) continue;
 #pragma unroll
-    for (int which = 0; which < 4; ++which) {  // elements `which` of the blocks
-      const int j0 =
-          (which & 2 ? at1 : at0) + P::grid - 1 - (which & 1) - 2 * quad - half * P::grid;
-      float* const to =
-          (which & 2 ? row1 : row0) + P::ScratchAt(j0 - first + 2 * P::grid) - P::grid;
-#pragma unroll
-      for (int b = 0; b < P::grid / 8; ++b) {
-        const int j = j0 - 8 * b;
-        if (j >= 0 && j < P::grid)
-          to[(j < first ? P::grid / 2 : 0) - 4 * b] = d[4 * b + which] * kLog2e;
-      }
+    for (int which = 0; which < 4; ++which) {
+      const int j = j0[which] - 8 * b;
+      if (j >= 0 && j < P::grid)
+        to[which][(j < first ? P::grid / 2 : 0) - 4 * b] = d[4 * b + which] * kLog2e;
     }
   }
-  __syncwarp();
 }
 
 }  // namespace deepencoder::kernels::hopper_attention

@@ -28,7 +28,11 @@ class ThreadStream {
       stream_ = nullptr;
     }
     if (stream_ == nullptr) {
-      DEEPENCODER_CUDA_RETURN(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+      // Before the encoder's work: views are small, and what waits for them is a thread, and later a batch.
+      int least = 0, greatest = 0;
+      DEEPENCODER_CUDA_RETURN(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+      DEEPENCODER_CUDA_RETURN(
+          cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, greatest));
       device_ = device;
     }
     *stream = stream_;

@@ -24,6 +24,13 @@ __device__ __forceinline__ void MmaWait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
 }
 
+// Names registers for accumulators whose first product overwrites them (Issue<false>).
+template <int n>
+__device__ __forceinline__ void Claim(float (&r)[n]) {
+#pragma unroll
+  for (int i = 0; i < n; ++i) asm volatile("" : "=f"(r[i]));
+}
+
 // Keeps the compiler from moving reads or writes of `r` across this point: it does not know that a
 // product under way reads and writes registers.
 template <int n>
@@ -79,27 +86,35 @@ struct GroupMma;
 #define SM90_N48 SM90_N40 ",%40,%41,%42,%43,%44,%45,%46,%47"
 
 // The operands behind the accumulators are numbered on from them: n/2 .. n/2+3 are A, n/2+4 the
-// descriptor.
-#define SM90_MMA(T, type, n, names, operands, order, transposed, a0, a1, a2, a3, desc)            \
+// descriptor, n/2+5 whether to add. Issue<false>: D = A * B.
+#define SM90_MMA(T, type, n, names, operands, order, transposed, a0, a1, a2, a3, desc, add)       \
   template <>                                                                                     \
   struct GroupMma<T, n, order> {                                                                  \
+    template <bool kAdd = true>                                                                   \
     static __device__ __forceinline__ void Issue(float (&d)[n / 2], const uint32_t* a,            \
                                                  uint64_t b) {                                    \
-      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n" #n \
-                   "k16.f32." type "." type " {" names "}, {" a0 "," a1 "," a2 "," a3 "}, " desc  \
-                   ", p, 1, 1, " #transposed ";\n}\n"                                             \
+      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " add                                        \
+                   ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type          \
+                   " {" names "}, {" a0 "," a1 "," a2 "," a3 "}, " desc ", p, 1, 1, " #transposed \
+                   ";\n}\n"                                                                       \
                    : operands(d)                                                                  \
-                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                         \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(int{kAdd}));         \
     }                                                                                             \
   }
-#define SM90_MMA_TYPE(T, type)                                                                 \
-  SM90_MMA(T, type, 32, SM90_N16, SM90_D16, Order::kNk, 0, "%16", "%17", "%18", "%19", "%20"); \
-  SM90_MMA(T, type, 40, SM90_N20, SM90_D20, Order::kNk, 0, "%20", "%21", "%22", "%23", "%24"); \
-  SM90_MMA(T, type, 48, SM90_N24, SM90_D24, Order::kNk, 0, "%24", "%25", "%26", "%27", "%28"); \
-  SM90_MMA(T, type, 64, SM90_N32, SM90_D32, Order::kNk, 0, "%32", "%33", "%34", "%35", "%36"); \
-  SM90_MMA(T, type, 64, SM90_N32, SM90_D32, Order::kKn, 1, "%32", "%33", "%34", "%35", "%36"); \
-  SM90_MMA(T, type, 80, SM90_N40, SM90_D40, Order::kNk, 0, "%40", "%41", "%42", "%43", "%44"); \
-  SM90_MMA(T, type, 96, SM90_N48, SM90_D48, Order::kNk, 0, "%48", "%49", "%50", "%51", "%52")
+#define SM90_MMA_TYPE(T, type)                                                                \
+  SM90_MMA(T, type, 32, SM90_N16, SM90_D16, Order::kNk, 0, "%16", "%17", "%18", "%19", "%20", \
+           "%21");                                                                            \
+  SM90_MMA(T, type, 40, SM90_N20, SM90_D20, Order::kNk, 0, "%20", "%21", "%22", "%23", "%24", \
+           "%25");                                                                            \
+  SM90_MMA(T, type, 48, SM90_N24, SM90_D24, Order::kNk, 0, "%24", "%25", "%26", "%27", "%28", \
+           "%29");                                                                            \
+  SM90_MMA(T, type, 64, SM90_N32, SM90_D32, Order::kNk, 0, "%32", "%33", "%34", "%35", "%36", \
+           "%37");                                                                            \
+  SM90_MMA(T, type, 64, SM90_N32, SM90_D32, Order::kKn, 1, "%32", "%33", "%34", "%35", "%36", \
+           "%37");                                                                            \
+  SM90_MMA(T, type, 80, SM90_N40, SM90_D40, Order::kNk, 0, "%40", "%41", "%42", "%43", "%44", \
+           "%45");                                                                            \
+  SM90_MMA(T, type, 96, SM90_N48, SM90_D48, Order::kNk, 0, "%48", "%49", "%50", "%51", "%52", "%53")
 
 SM90_MMA_TYPE(__nv_bfloat16, "bf16");
 SM90_MMA_TYPE(__half, "f16");
