@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -62,6 +63,17 @@ class EncoderSlot {
   // company. Errors: INTERNAL (a device fault: the slot must be destroyed and made anew),
   // INVALID_ARGUMENT.
   virtual absl::Status Encode(int side, std::span<const EncodeItem> items, EncodeStats* stats) = 0;
+
+  // As Encode, and calls `computed` on this thread, once, when the device is done and what is left is to
+  // bring the rows to where they go; not if it fails before. From then on, if the slot Overlaps, one more
+  // call may begin beside this one; a third not before this one has returned.
+  virtual absl::Status EncodeAhead(int side, std::span<const EncodeItem> items, EncodeStats* stats,
+                                   const std::function<void()>& computed) {
+    absl::Status status = Encode(side, items, stats);
+    if (status.ok()) computed();
+    return status;
+  }
+  virtual bool Overlaps() const { return false; }
 };
 
 struct BackendOptions {

@@ -157,6 +157,15 @@ DeCode deepencoder_cuda_pci_bus_id(int32_t device, char* text, int32_t size, DeE
 DeCode deepencoder_cuda_free_memory(int32_t device, uint64_t* bytes, DeError* error);
 #define DE_CUDA_FREE_MEMORY "deepencoder_cuda_free_memory"
 
+/* As DeCudaApi::encode, and calls `computed` (not null) on this thread, once, when the device is done and what is
+ * left is to bring the rows to where they go; not if it fails before. From then on one more call may begin beside
+ * this one; a third not before this one has returned. */
+DeCode deepencoder_cuda_encode_ahead(DeSlot* slot, int32_t side, const DeEncodeItem* items,
+                                     int32_t count, DeEncodeStats* stats,
+                                     void (*computed)(void* context), void* context,
+                                     DeError* error);
+#define DE_CUDA_ENCODE_AHEAD "deepencoder_cuda_encode_ahead"
+
 /* Version and source revision that the library was built from, "0.1.0 (1a2b3c4d5e6f)". */
 const char* deepencoder_cuda_build(void);
 #define DE_CUDA_BUILD "deepencoder_cuda_build"

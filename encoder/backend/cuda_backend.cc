@@ -1,6 +1,7 @@
 // The Backend interface over the CUDA library's table of functions.
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <string>
@@ -44,6 +45,32 @@ class CudaSlot : public EncoderSlot {
   CudaSlot& operator=(const CudaSlot&) = delete;
 
   absl::Status Encode(int side, std::span<const EncodeItem> items, EncodeStats* stats) override {
+    return Call(items, stats,
+                [&](const DeEncodeItem* list, int32_t count, DeEncodeStats* out, DeError* error) {
+                  return api_->encode(slot_, side, list, count, out, error);
+                });
+  }
+
+  bool Overlaps() const override { return CudaEncodeAhead() != nullptr; }
+
+  absl::Status EncodeAhead(int side, std::span<const EncodeItem> items, EncodeStats* stats,
+                           const std::function<void()>& computed) override {
+    if (!Overlaps()) return EncoderSlot::EncodeAhead(side, items, stats, computed);
+    const auto call = [](void* context) {
+      (*static_cast<const std::function<void()>*>(context))();
+    };
+    return Call(items, stats,
+                [&](const DeEncodeItem* list, int32_t count, DeEncodeStats* out, DeError* error) {
+                  return CudaEncodeAhead()(slot_, side, list, count, out, call,
+                                           const_cast<std::function<void()>*>(&computed), error);
+                });
+  }
+
+ private:
+  // `encode(list, count, stats, error)` with the items as the library takes them.
+  template <typename Encoding>
+  static absl::Status Call(std::span<const EncodeItem> items, EncodeStats* stats,
+                           const Encoding& encode) {
     std::vector<DeEncodeItem> list;
     list.reserve(items.size());
     for (const EncodeItem& item : items) {
@@ -55,14 +82,12 @@ class CudaSlot : public EncoderSlot {
     }
     DeEncodeStats out = {};
     DeError error = {};
-    const DeCode code =
-        api_->encode(slot_, side, list.data(), static_cast<int32_t>(list.size()), &out, &error);
+    const DeCode code = encode(list.data(), static_cast<int32_t>(list.size()), &out, &error);
     if (code != DE_OK) return ToStatus(code, error);
     *stats = {out.bucket, out.graph != 0 ? GraphUse::kHit : GraphUse::kMiss, out.compute_seconds};
     return absl::OkStatus();
   }
 
- private:
   const DeCudaApi* api_;
   DeSlot* slot_;
 };

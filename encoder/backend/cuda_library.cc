@@ -38,6 +38,7 @@ struct Library {
   decltype(&deepencoder_cuda_pci_bus_id) pci_bus_id;
   decltype(&deepencoder_cuda_free_memory) free_memory;
   decltype(&deepencoder_cuda_build) build;
+  decltype(&deepencoder_cuda_encode_ahead) encode_ahead;
 };
 
 absl::StatusOr<Library> Load() {
@@ -62,7 +63,8 @@ absl::StatusOr<Library> Load() {
     return Library{
         api, reinterpret_cast<decltype(Library::pci_bus_id)>(dlsym(library, DE_CUDA_PCI_BUS_ID)),
         reinterpret_cast<decltype(Library::free_memory)>(dlsym(library, DE_CUDA_FREE_MEMORY)),
-        reinterpret_cast<decltype(Library::build)>(dlsym(library, DE_CUDA_BUILD))};
+        reinterpret_cast<decltype(Library::build)>(dlsym(library, DE_CUDA_BUILD)),
+        reinterpret_cast<decltype(Library::encode_ahead)>(dlsym(library, DE_CUDA_ENCODE_AHEAD))};
   }
   return absl::UnavailableError(absl::StrCat("the CUDA backend could not be loaded: ", reasons));
 }
@@ -98,6 +100,10 @@ std::optional<uint64_t> CudaFreeMemory(int device) {
 std::string CudaBuild() {
   if (!TheLibrary().ok() || TheLibrary()->build == nullptr) return "";
   return TheLibrary()->build();
+}
+
+decltype(&deepencoder_cuda_encode_ahead) CudaEncodeAhead() {
+  return TheLibrary().ok() ? TheLibrary()->encode_ahead : nullptr;
 }
 
 absl::Status ToStatus(DeCode code, const DeError& error) {

@@ -26,6 +26,9 @@ std::optional<uint64_t> CudaFreeMemory(int device);
 // The version and source revision that it was built from; empty as above.
 std::string CudaBuild();
 
+// deepencoder_cuda_encode_ahead; null as above.
+decltype(&deepencoder_cuda_encode_ahead) CudaEncodeAhead();
+
 absl::Status ToStatus(DeCode code, const DeError& error);
 
 }  // namespace deepencoder

@@ -227,7 +227,7 @@ DeCode Encode(DeSlot* slot, int32_t side, const DeEncodeItem* items, int32_t cou
               DeEncodeStats* stats, DeError* error) {
   return Guard(error, [&]() -> Status {
     if (slot == nullptr) return InvalidArgument("slot is null");
-    return Of(slot)->Encode(side, items, count, stats);
+    return Of(slot)->Encode(side, items, count, stats, [] {});
   });
 }
 
@@ -308,6 +308,16 @@ extern "C" __attribute__((visibility("default"))) DeCode deepencoder_cuda_free_m
     DEEPENCODER_RETURN(FreeMemory(&free));
     *bytes = static_cast<uint64_t>(free);
     return {};
+  });
+}
+
+extern "C" __attribute__((visibility("default"))) DeCode deepencoder_cuda_encode_ahead(
+    DeSlot* slot, int32_t side, const DeEncodeItem* items, int32_t count, DeEncodeStats* stats,
+    void (*computed)(void* context), void* context, DeError* error) {
+  return Guard(error, [&]() -> Status {
+    if (slot == nullptr) return InvalidArgument("slot is null");
+    if (computed == nullptr) return InvalidArgument("computed is null");
+    return Of(slot)->Encode(side, items, count, stats, [&] { computed(context); });
   });
 }
 

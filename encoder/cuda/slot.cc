@@ -60,19 +60,22 @@ Status Slot::Create(int device, const PlanSet& plans, bool graphs, MemoryAccount
 
 Status Slot::Allocate() {
   DEEPENCODER_CUDA_RETURN(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
-  DEEPENCODER_CUDA_RETURN(cudaEventCreate(&begin_));
-  DEEPENCODER_CUDA_RETURN(cudaEventCreate(&end_));
-  // The thread sleeps rather than spins while the device works: its core decodes images meanwhile.
-  DEEPENCODER_CUDA_RETURN(
-      cudaEventCreateWithFlags(&copied_, cudaEventBlockingSync | cudaEventDisableTiming));
   const size_t tables = Tables::Bytes(plans_.largest_batch());
   DEEPENCODER_RETURN(
       DeviceBuffer::Create(plans_.arena_bytes(), MemoryKind::kWorkspace, account_, &arena_));
   DEEPENCODER_RETURN(DeviceBuffer::Create(std::max<size_t>(plans_.workspace_bytes(), 16),
                                           MemoryKind::kWorkspace, account_, &workspace_));
   DEEPENCODER_RETURN(DeviceBuffer::Create(tables, MemoryKind::kWorkspace, account_, &tables_));
-  DEEPENCODER_RETURN(PinnedBuffer::Create(tables, &host_tables_));
-  return PinnedBuffer::Create(plans_.reply_bytes(), &reply_);
+  for (Call& call : calls_) {
+    DEEPENCODER_RETURN(PinnedBuffer::Create(tables, &call.tables));
+    DEEPENCODER_RETURN(PinnedBuffer::Create(plans_.reply_bytes(), &call.reply));
+    // The thread sleeps rather than spins while the device works: its core decodes images meanwhile.
+    DEEPENCODER_CUDA_RETURN(cudaEventCreate(&call.begin));
+    DEEPENCODER_CUDA_RETURN(cudaEventCreateWithFlags(&call.end, cudaEventBlockingSync));
+    DEEPENCODER_CUDA_RETURN(
+        cudaEventCreateWithFlags(&call.copied, cudaEventBlockingSync | cudaEventDisableTiming));
+  }
+  return {};
 }
 
 Slot::~Slot() {
@@ -80,8 +83,10 @@ Slot::~Slot() {
   if (stream_ != nullptr) cudaStreamSynchronize(stream_);
   for (const auto& [plan, graph] : graphs_) cudaGraphExecDestroy(graph);
   account_->Add(MemoryKind::kGraphs, -graph_bytes_);
-  for (cudaEvent_t event : {begin_, end_, copied_}) {
-    if (event != nullptr) cudaEventDestroy(event);
+  for (const Call& call : calls_) {
+    for (cudaEvent_t event : {call.begin, call.end, call.copied}) {
+      if (event != nullptr) cudaEventDestroy(event);
+    }
   }
   if (stream_ != nullptr) cudaStreamDestroy(stream_);
 }
@@ -136,8 +141,9 @@ Status Slot::Capture(const EncoderPlan& plan) {
 }
 
 // Rows of the bucket past `count` repeat the first view: defined work, thrown away.
-size_t Slot::FillTables(const EncoderPlan& plan, const DeEncodeItem* items, int count) {
-  const Tables tables = Tables::In(host_tables_.data(), plans_.largest_batch());
+size_t Slot::FillTables(const EncoderPlan& plan, const DeEncodeItem* items, int count,
+                        const Call& call) {
+  const Tables tables = Tables::In(call.tables.data(), plans_.largest_batch());
   const size_t elements = plan.reply_bytes_per_image() / SizeOf(DType::kFp32);
   int64_t offset = 0;
   size_t wanted = 0;
@@ -153,12 +159,13 @@ size_t Slot::FillTables(const EncoderPlan& plan, const DeEncodeItem* items, int 
   return wanted;
 }
 
-void Slot::Scatter(const EncoderPlan& plan, const DeEncodeItem* items, int count) const {
-  const Tables tables = Tables::In(host_tables_.data(), plans_.largest_batch());
+void Slot::Scatter(const EncoderPlan& plan, const DeEncodeItem* items, int count,
+                   const Call& call) const {
+  const Tables tables = Tables::In(call.tables.data(), plans_.largest_batch());
   const int lines = OutputGridOf(plan.side());
   for (int i = 0; i < count; ++i) {
     const size_t line_bytes = size_t{kEmbeddingWidth} * lines * SizeOf(tables.places[i].type);
-    const auto* from = static_cast<const std::byte*>(reply_.data()) + tables.places[i].offset;
+    const auto* from = static_cast<const std::byte*>(call.reply.data()) + tables.places[i].offset;
     auto* to = static_cast<std::byte*>(items[i].rows);
     for (int y = 0; y < lines; ++y, from += line_bytes, to += items[i].line_stride) {
       std::memcpy(to, from, line_bytes);
@@ -202,7 +209,30 @@ Status CheckItems(int device, int side, const DeEncodeItem* items, int count) {
 
 }  // namespace
 
-Status Slot::Encode(int side, const DeEncodeItem* items, int count, DeEncodeStats* stats) {
+Status Slot::Launch(const EncoderPlan& plan, const DeEncodeItem* items, int count, Call& call,
+                    DeEncodeStats* stats) {
+  const size_t reply_bytes = FillTables(plan, items, count, call);
+  DEEPENCODER_CUDA_RETURN(cudaMemcpyAsync(tables_.data(), call.tables.data(), call.tables.bytes(),
+                                          cudaMemcpyHostToDevice, stream_));
+  DEEPENCODER_CUDA_RETURN(cudaEventRecord(call.begin, stream_));
+  const auto graph = trace_ == nullptr ? graphs_.find(&plan) : graphs_.end();
+  if (trace_ != nullptr) {
+    DEEPENCODER_RETURN(RunTraced(plan));
+  } else if (graph != graphs_.end()) {
+    DEEPENCODER_CUDA_RETURN(cudaGraphLaunch(graph->second, stream_));
+  } else {
+    DEEPENCODER_RETURN(Run(plan));
+  }
+  DEEPENCODER_CUDA_RETURN(cudaEventRecord(call.end, stream_));
+  DEEPENCODER_CUDA_RETURN(cudaMemcpyAsync(call.reply.data(), arena_.at(plan.reply_offset()),
+                                          reply_bytes, cudaMemcpyDeviceToHost, stream_));
+  DEEPENCODER_CUDA_RETURN(cudaEventRecord(call.copied, stream_));
+  *stats = {plan.batch(), graph != graphs_.end() ? 1 : 0, 0};
+  return {};
+}
+
+Status Slot::Encode(int side, const DeEncodeItem* items, int count, DeEncodeStats* stats,
+                    const std::function<void()>& computed) {
   if (items == nullptr || stats == nullptr)
     return kernels::InvalidArgument("items or stats is null");
   DEEPENCODER_RETURN(kernels::CheckRange(count, 1, plans_.largest_batch(), "number of items"));
@@ -214,27 +244,17 @@ Status Slot::Encode(int side, const DeEncodeItem* items, int count, DeEncodeStat
   DEEPENCODER_RETURN(CheckItems(device_, side, items, count));
   DEEPENCODER_CUDA_RETURN(cudaSetDevice(device_));
 
-  const size_t reply_bytes = FillTables(*plan, items, count);
-  DEEPENCODER_CUDA_RETURN(cudaMemcpyAsync(tables_.data(), host_tables_.data(), host_tables_.bytes(),
-                                          cudaMemcpyHostToDevice, stream_));
-  DEEPENCODER_CUDA_RETURN(cudaEventRecord(begin_, stream_));
-  const auto graph = trace_ == nullptr ? graphs_.find(plan) : graphs_.end();
-  if (trace_ != nullptr) {
-    DEEPENCODER_RETURN(RunTraced(*plan));
-  } else if (graph != graphs_.end()) {
-    DEEPENCODER_CUDA_RETURN(cudaGraphLaunch(graph->second, stream_));
-  } else {
-    DEEPENCODER_RETURN(Run(*plan));
-  }
-  DEEPENCODER_CUDA_RETURN(cudaEventRecord(end_, stream_));
-  DEEPENCODER_CUDA_RETURN(cudaMemcpyAsync(reply_.data(), arena_.at(plan->reply_offset()),
-                                          reply_bytes, cudaMemcpyDeviceToHost, stream_));
-  DEEPENCODER_CUDA_RETURN(cudaEventRecord(copied_, stream_));
-  DEEPENCODER_CUDA_RETURN(cudaEventSynchronize(copied_));
-  Scatter(*plan, items, count);
+  Call& call = calls_[next_call_];
+  next_call_ ^= 1;
+  DEEPENCODER_RETURN(Launch(*plan, items, count, call, stats));
+  DEEPENCODER_CUDA_RETURN(cudaEventSynchronize(call.end));
   float milliseconds = 0.f;
-  DEEPENCODER_CUDA_RETURN(cudaEventElapsedTime(&milliseconds, begin_, end_));
-  *stats = {plan->batch(), graph != graphs_.end() ? 1 : 0, milliseconds * 1e-3};
+  DEEPENCODER_CUDA_RETURN(cudaEventElapsedTime(&milliseconds, call.begin, call.end));
+  stats->compute_seconds = milliseconds * 1e-3;
+  // What the next call writes on the device it writes behind the copy of these rows, in the stream's order.
+  computed();
+  DEEPENCODER_CUDA_RETURN(cudaEventSynchronize(call.copied));
+  Scatter(*plan, items, count, call);
   return {};
 }
 
@@ -243,7 +263,7 @@ Status Slot::Poison() {
   DEEPENCODER_CUDA_RETURN(cudaMemsetAsync(arena_.data(), 0xFF, arena_.bytes(), stream_));
   DEEPENCODER_CUDA_RETURN(cudaMemsetAsync(workspace_.data(), 0xFF, workspace_.bytes(), stream_));
   DEEPENCODER_CUDA_RETURN(cudaStreamSynchronize(stream_));
-  std::memset(reply_.data(), 0xFF, reply_.bytes());
+  for (const Call& call : calls_) std::memset(call.reply.data(), 0xFF, call.reply.bytes());
   return {};
 }
 

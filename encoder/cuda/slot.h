@@ -1,6 +1,9 @@
-// A slot: a stream, an arena, tables and captured graphs. Runs one batch at a time.
+// A slot: a stream, an arena, tables and captured graphs. Runs one batch at a time, and brings the rows of one to
+// where they go while the next one runs.
 #pragma once
 
+#include <array>
+#include <functional>
 #include <map>
 #include <memory>
 #include <utility>
@@ -44,13 +47,20 @@ class Slot {
   Slot(const Slot&) = delete;
   Slot& operator=(const Slot&) = delete;
 
-  Status Encode(int side, const DeEncodeItem* items, int count, DeEncodeStats* stats);
+  // As deepencoder_cuda_encode_ahead.
+  Status Encode(int side, const DeEncodeItem* items, int count, DeEncodeStats* stats,
+                const std::function<void()>& computed);
   Status Poison();
   // As DeCudaApi::trace.
   void Trace(DeTrace trace, void* context) { trace_ = trace, trace_context_ = context; }
 
  private:
   struct Tables;  // what a batch needs on the device, as it lies in pinned and in device memory
+  // What a call needs of the host's until it returns.
+  struct Call {
+    PinnedBuffer tables, reply;
+    cudaEvent_t begin = nullptr, end = nullptr, copied = nullptr;
+  };
 
   Slot(int device, const PlanSet& plans, MemoryAccount* account)
       : device_(device), plans_(plans), account_(account) {}
@@ -59,16 +69,21 @@ class Slot {
   Status Run(const EncoderPlan& plan, const PassTrace& trace = {});
   Status RunTraced(const EncoderPlan& plan);
   BatchTables DeviceTables() const;
-  size_t FillTables(const EncoderPlan& plan, const DeEncodeItem* items, int count);
-  void Scatter(const EncoderPlan& plan, const DeEncodeItem* items, int count) const;
+  // Starts a batch on the stream.
+  Status Launch(const EncoderPlan& plan, const DeEncodeItem* items, int count, Call& call,
+                DeEncodeStats* stats);
+  size_t FillTables(const EncoderPlan& plan, const DeEncodeItem* items, int count,
+                    const Call& call);
+  void Scatter(const EncoderPlan& plan, const DeEncodeItem* items, int count,
+               const Call& call) const;
 
   int device_;
   const PlanSet& plans_;
   MemoryAccount* account_;
   cudaStream_t stream_ = nullptr;
-  cudaEvent_t begin_ = nullptr, end_ = nullptr, copied_ = nullptr;
   DeviceBuffer arena_, workspace_, tables_;
-  PinnedBuffer host_tables_, reply_;
+  std::array<Call, 2> calls_;
+  int next_call_ = 0;
   std::map<const EncoderPlan*, cudaGraphExec_t> graphs_;
   int64_t graph_bytes_ = 0;
   DeTrace trace_ = nullptr;

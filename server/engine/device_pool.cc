@@ -41,9 +41,11 @@ DevicePool::DevicePool(DeviceSlots device, BatchPolicy policy, PoolContext conte
       queue_(WithBuckets(std::move(policy), backend_->info().batch_buckets)) {
   try {
     for (size_t i = 0; i < device.slots.size(); ++i) {
-      SlotState state = {.slot = std::move(device.slots[i]), .index = static_cast<int>(i)};
-      threads_.emplace_back(
-          [this, slot = std::move(state)]() mutable { RunSlot(std::move(slot)); });
+      SlotState* state = slots_.emplace_back(std::make_unique<SlotState>()).get();
+      state->slot = std::move(device.slots[i]);
+      state->index = static_cast<int>(i);
+      const int threads = state->slot->Overlaps() ? 2 : 1;
+      for (int t = 0; t < threads; ++t) threads_.emplace_back([this, state] { RunSlot(state); });
     }
   } catch (const std::system_error&) {
     Stop();  // those that did start
@@ -158,39 +160,61 @@ DevicePool::Work DevicePool::StillWanted(const Batch& batch, absl::Time now) {
   return work;
 }
 
-absl::Status DevicePool::RunBatch(SlotState* state, const Batch& batch) {
+absl::Status DevicePool::RunBatch(SlotState* state, const Batch& batch, HeldTurn* turn) {
   const absl::Time started = context_.clock->Now();
   const Work work = StillWanted(batch, started);
   if (work.items.empty()) return absl::OkStatus();
+  const int made = state->made;
+  absl::Time computed;
   EncodeStats stats;
-  absl::Status status = Encode(state, batch.side, work, &stats);
+  absl::Status status = Encode(state, batch.side, work, &stats, [&] {
+    computed = context_.clock->Now();
+    turn->Pass();
+  });
+  const absl::Time ended = context_.clock->Now();
+  bool finite = false;
   if (!status.ok()) {
     Fail(work, status);
-    return status;
+  } else {
+    context_.observer->OnBatch(backend_->info().device, batch.side,
+                               static_cast<int>(work.items.size()), stats.bucket, stats.graph,
+                               stats.compute_seconds);
+    {
+      MutexLock lock(mutex_);
+      batch_times_[{batch.side, BucketOf(static_cast<int>(work.items.size()))}].Add(
+          SecondsBetween(started, computed));
+    }
+    finite = Finish(work, batch.side, started, ended);
   }
-  context_.observer->OnBatch(backend_->info().device, batch.side,
-                             static_cast<int>(work.items.size()), stats.bucket, stats.graph,
-                             stats.compute_seconds);
-  const absl::Time ended = context_.clock->Now();
-  {
-    MutexLock lock(mutex_);
-    batch_times_[{batch.side, BucketOf(static_cast<int>(work.items.size()))}].Add(
-        SecondsBetween(started, ended));
-  }
-  if (Finish(work, batch.side, started, ended)) return absl::OkStatus();
-  Log(absl::StrCat("slot ", state->index, " made values that are not finite: checking it"));
-  Watchdog::Call call(context_.watchdog, [&] { OnStuck(state, "a plain image"); });
-  status =
-      Caught([&] { return CheckWithPlainImage(backend_.get(), state->slot.get(), batch.side); });
-  return call.End() ? StuckStatus() : status;
+  if (status.ok() && finite) return absl::OkStatus();
+  turn->TakeBack();
+  // The slot's other thread may have found the fault, too, and made it anew.
+  if (state->slot == nullptr || state->made != made) return absl::OkStatus();
+  return status.ok() ? CheckSlot(state, batch.side) : status;
 }
 
-absl::Status DevicePool::Encode(SlotState* state, int side, const Work& work, EncodeStats* stats) {
-  Watchdog::Call call(context_.watchdog, [&] {
-    OnStuck(state, absl::StrCat("a batch of ", work.items.size(), " views of side ", side));
-    Fail(work, StuckStatus());
-  });
-  absl::Status status = Caught([&] { return state->slot->Encode(side, work.items, stats); });
+absl::Status DevicePool::Encode(SlotState* state, int side, const Work& work, EncodeStats* stats,
+                                const std::function<void()>& computed) {
+  state->turn.Enter();
+  absl::Status status;
+  {
+    Watchdog::Call call(context_.watchdog, [&] {
+      OnStuck(state, absl::StrCat("a batch of ", work.items.size(), " views of side ", side));
+      Fail(work, StuckStatus());
+    });
+    EncoderSlot* const slot = state->slot.get();
+    status = Caught([&] { return slot->EncodeAhead(side, work.items, stats, computed); });
+    if (call.End()) status = StuckStatus();
+  }
+  state->turn.Leave();  // now nothing is said of this call any more
+  return status;
+}
+
+absl::Status DevicePool::CheckSlot(SlotState* state, int side) {
+  Log(absl::StrCat("slot ", state->index, " made values that are not finite: checking it"));
+  Watchdog::Call call(context_.watchdog, [&] { OnStuck(state, "a plain image"); });
+  const absl::Status status =
+      Caught([&] { return CheckWithPlainImage(backend_.get(), state->slot.get(), side); });
   return call.End() ? StuckStatus() : status;
 }
 
@@ -213,12 +237,14 @@ bool DevicePool::Finish(const Work& work, int side, absl::Time started, absl::Ti
   return finite;
 }
 
-void DevicePool::RunSlot(SlotState state) {
-  NameThisThread(absl::StrCat("slot-", backend_->info().device, ".", state.index));
-  while (state.slot != nullptr) {
+void DevicePool::RunSlot(SlotState* state) {
+  NameThisThread(absl::StrCat("slot-", backend_->info().device, ".", state->index));
+  while (true) {
+    HeldTurn turn(&state->turn);
+    if (state->slot == nullptr) return;
     Batch batch;
     absl::Status status;
-    switch (NextOrder(&batch, &state.rebuilds_seen)) {
+    switch (NextOrder(&batch, &state->rebuilds_seen)) {
       case Order::kStop:
         return;
       case Order::kRebuild:
@@ -228,38 +254,44 @@ void DevicePool::RunSlot(SlotState state) {
         for (const DroppedTask& dropped : batch.dropped) {
           context_.events->OnGone(dropped.task, dropped.reason);
         }
-        status = RunBatch(&state, batch);
+        status = RunBatch(state, batch, &turn);
         break;
     }
     if (status.ok()) {
-      if (!batch.items.empty()) state.faults_in_a_row = 0;
+      if (!batch.items.empty()) state->faults_in_a_row = 0;
     } else if (!absl::IsInvalidArgument(status)) {
-      Rebuild(&state, status);
-    }
-    if (state.stuck && state.slot != nullptr) {
-      state.stuck = false;
-      Count(+1, 0);
+      Rebuild(state, status);
     }
   }
-  if (!state.stuck) Count(-1, 0);
 }
 
 void DevicePool::Rebuild(SlotState* state, const absl::Status& fault) {
   const std::string name = absl::StrCat("slot ", state->index);
   Log(absl::StrCat(name, " failed: ", fault.ToString()));
-  Watchdog::Call call(context_.watchdog, [&] { OnStuck(state, "its making anew"); });
-  state->slot.reset();  // its memory first
-  if (++state->faults_in_a_row >= kMaxFaultsInARow) {
-    Log(absl::StrCat(name, " is given up after ", state->faults_in_a_row, " faults in a row"));
-    return;
+  {
+    Watchdog::Call call(context_.watchdog, [&] { OnStuck(state, "its making anew"); });
+    state->turn.AwaitNoCall();
+    state->slot.reset();  // its memory first
+    ++state->made;
+    if (++state->faults_in_a_row >= kMaxFaultsInARow) {
+      Log(absl::StrCat(name, " is given up after ", state->faults_in_a_row.load(),
+                       " faults in a row"));
+    } else {
+      const absl::Status status = Caught([&] {
+        absl::StatusOr<std::unique_ptr<EncoderSlot>> fresh = backend_->CreateSlot();
+        if (fresh.ok()) state->slot = *std::move(fresh);
+        return fresh.status();
+      });
+      Log(status.ok() ? absl::StrCat(name, " was rebuilt")
+                      : absl::StrCat(name, " is lost: it cannot be rebuilt: ", status.ToString()));
+    }
   }
-  const absl::Status status = Caught([&] {
-    absl::StatusOr<std::unique_ptr<EncoderSlot>> fresh = backend_->CreateSlot();
-    if (fresh.ok()) state->slot = *std::move(fresh);
-    return fresh.status();
-  });
-  Log(status.ok() ? absl::StrCat(name, " was rebuilt")
-                  : absl::StrCat(name, " is lost: it cannot be rebuilt: ", status.ToString()));
+  // A slot that is stuck does not count already.
+  if (state->slot == nullptr) {
+    if (!state->stuck) Count(-1, 0);
+  } else if (state->stuck.exchange(false)) {
+    Count(+1, 0);
+  }
 }
 
 absl::Status DevicePool::StuckStatus() const {
@@ -270,7 +302,7 @@ absl::Status DevicePool::StuckStatus() const {
 void DevicePool::OnStuck(SlotState* state, const std::string& what) {
   Log(absl::StrCat("slot ", state->index, " is stuck: ", std::string(StuckStatus().message()), ": ",
                    what));
-  if (!std::exchange(state->stuck, true)) Count(-1, 0);
+  if (!state->stuck.exchange(true)) Count(-1, 0);
 }
 
 void DevicePool::Count(int slots, int stuck_views) {
@@ -304,6 +336,7 @@ void DevicePool::Stop() {
   for (std::thread& thread : threads_) {
     if (thread.joinable()) thread.join();
   }
+  slots_.clear();
   for (const std::shared_ptr<ImageTask>& task : waiting) {
     context_.events->OnFailed(task, absl::UnavailableError("the server is shutting down"));
   }

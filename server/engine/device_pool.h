@@ -1,4 +1,5 @@
-// One device: its backend, its batch queue and its slots, each with a thread that takes batches.
+// One device: its backend, its batch queue and its slots, each with one or two threads that take batches
+// (slot_turn.h).
 //
 // A slot whose Encode fails with anything but INVALID_ARGUMENT is destroyed and made anew; its batch
 // fails, nothing else does. A slot that cannot be made anew, or that fails batch after batch, is lost.
@@ -33,6 +34,7 @@
 #include "server/engine/likely_time.h"
 #include "server/engine/mutex.h"
 #include "server/engine/queue_gauge.h"
+#include "server/engine/slot_turn.h"
 #include "server/engine/watchdog.h"
 
 namespace deepencoder {
@@ -100,20 +102,23 @@ class DevicePool {
   double Load() const;
 
  private:
-  // A slot and what its thread keeps of it.
+  // A slot and what its threads keep of it. The turn guards what has no lock of its own.
   struct SlotState {
-    std::unique_ptr<EncoderSlot> slot;
+    std::unique_ptr<EncoderSlot> slot;  // null: lost
     int index = 0;
-    int faults_in_a_row = 0;
+    SlotTurn turn;
+    int made = 0;           // how often it was made anew
     int rebuilds_seen = 0;  // of rebuilds_ordered_
-    bool stuck = false;     // set by the watchdog during a call that it watches
+    std::atomic<int> faults_in_a_row{0};
+    std::atomic<bool> stuck{false};  // set by the watchdog during a call that it watches
   };
   struct Work {
     std::vector<EncodeItem> items;
     std::vector<const BatchItem*> sources;  // of the items
   };
 
-  void RunSlot(SlotState state);
+  // What a slot's thread does.
+  void RunSlot(SlotState* state);
   // The batch size that `count` views run as.
   int BucketOf(int count) const;
   // How long such a batch is likely to take; 0 if there was none yet.
@@ -122,16 +127,20 @@ class DevicePool {
   // What an idle slot is to do next; waits for it. kRun sets *batch, which may be empty but for what was
   // dropped. kRebuild follows a change of rebuilds_ordered_ since *rebuilds_seen.
   Order NextOrder(Batch* batch, int* rebuilds_seen);
-  // Encodes what is still wanted of the batch.
-  absl::Status RunBatch(SlotState* state, const Batch& batch);
+  // Encodes what is still wanted of the batch. Passes the turn when the device is done with it; has it
+  // again if there was a fault.
+  absl::Status RunBatch(SlotState* state, const Batch& batch, HeldTurn* turn);
   // What is still wanted of it now: a client may have left since the batch was made.
   Work StillWanted(const Batch& batch, absl::Time now);
-  // The backend's Encode, watched; what it throws is a status.
-  absl::Status Encode(SlotState* state, int side, const Work& work, EncodeStats* stats);
+  // The backend's Encode, watched; what it throws is a status. `computed` as the backend's.
+  absl::Status Encode(SlotState* state, int side, const Work& work, EncodeStats* stats,
+                      const std::function<void()>& computed);
   void Fail(const Work& work, const absl::Status& why);
   // Tells of the views that are encoded; true if some were not finite, which failed.
   bool Finish(const Work& work, int side, absl::Time started, absl::Time ended);
-  // After a fault: makes state->slot anew, null if the slot is lost.
+  // After values that are not finite: is it the slot?
+  absl::Status CheckSlot(SlotState* state, int side);
+  // After a fault: makes state->slot anew, null if the slot is lost. For who has the turn.
   void Rebuild(SlotState* state, const absl::Status& fault);
 
   // The watchdog's: `what` is stuck.
@@ -161,6 +170,7 @@ class DevicePool {
   int stuck_views_ ABSL_GUARDED_BY(mutex_) = 0;
   int view_faults_in_a_row_ ABSL_GUARDED_BY(mutex_) = 0;
   int rebuilds_ordered_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<std::unique_ptr<SlotState>> slots_;
   std::vector<std::thread> threads_;
 };
 

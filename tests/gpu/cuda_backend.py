@@ -53,6 +53,7 @@ class TraceStep(C.Structure):
     _fields_ = [("operation", C.c_char_p), ("algorithm", C.c_char_p), ("output", C.c_void_p), ("bytes", C.c_uint64)]
 
 
+COMPUTED = C.CFUNCTYPE(None, C.c_void_p)
 TRACE = C.CFUNCTYPE(None, C.c_void_p, C.POINTER(TraceStep))
 
 _P = C.c_void_p
@@ -94,6 +95,8 @@ def load(path=None):
     library.deepencoder_cuda_api.restype = C.POINTER(Api)
     api = library.deepencoder_cuda_api().contents
     assert api.version == 2, api.version
+    api.encode_ahead = library.deepencoder_cuda_encode_ahead
+    api.encode_ahead.argtypes = [_P, C.c_int32, C.POINTER(Item), C.c_int32, C.POINTER(Stats), COMPUTED, _P, C.POINTER(Error)]
     return api
 
 
@@ -139,6 +142,19 @@ class Slot:
 
     def encode(self, side, views, dtype="fp32"):
         """views: list of (Views, index). Returns one array [c*c, 1280] a view: float32, float16, or uint16 for bf16."""
+        items, rows = self._items(side, views, dtype)
+        call(self.api.encode, self.handle, side, items, len(views), C.byref(self.stats))
+        return rows
+
+    def encode_ahead(self, side, views, computed, dtype="fp32"):
+        """As encode; `computed` is called once the next call may begin beside this one."""
+        items, rows = self._items(side, views, dtype)
+        callback = COMPUTED(lambda _: computed())
+        call(self.api.encode_ahead, self.handle, side, items, len(views), C.byref(Stats()), callback, None)
+        return rows
+
+    @staticmethod
+    def _items(side, views, dtype):
         lines = side // 64
         kind = {"fp32": np.float32, "fp16": np.float16, "bf16": np.uint16}[dtype]
         rows = [np.full((lines * lines, WIDTH), 0x7FFF if kind == np.uint16 else np.nan, kind) for _ in views]
@@ -146,8 +162,7 @@ class Slot:
         for item, (view_set, index), out in zip(items, views, rows):
             item.views, item.view, item.dtype = view_set.handle, index, DTYPES[dtype]
             item.rows, item.line_stride = out.ctypes.data, lines * WIDTH * out.itemsize
-        call(self.api.encode, self.handle, side, items, len(views), C.byref(self.stats))
-        return rows
+        return items, rows
 
     def trace(self, side, views, bucket):
         """Encodes without a graph. Returns (operation, algorithm, [checksum of its output for each image]) in order."""

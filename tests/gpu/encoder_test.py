@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import sys
+import threading
 import unittest
 
 import numpy as np
@@ -204,6 +205,27 @@ class Invariance(unittest.TestCase):
             self.check(rows, want, other, side, theirs, 0, (slots[0], mine[0]))
         other.close()
         eager.close()
+
+    def test_next_batch_beside_the_rows_of_the_last(self):
+        slot = self.device.slot()
+        batches = [(side, first, count) for side in self.views for first, count in ((0, 4), (4, 1), (2, 3), (5, 2))] * 3
+        want = {side: [self.alone(slot, side, i) for i in range(8)] for side in self.views}
+        turn, results = threading.Lock(), {}
+
+        def work(thread):
+            for number in range(thread, len(batches), 2):
+                side, first, count = batches[number]
+                turn.acquire()
+                results[number] = slot.encode_ahead(side, self.views[side][first:first + count], turn.release)
+
+        threads = [threading.Thread(target=work, args=(thread,)) for thread in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for number, (side, first, count) in enumerate(batches):
+            for i, rows in enumerate(results[number]):
+                self.assertTrue(np.array_equal(rows, want[side][first + i]), f"batch {number}, image {i}")
 
 
 class Boundary(unittest.TestCase):

@@ -134,5 +134,13 @@ EXPORT DeCode deepencoder_cuda_free_memory(int32_t, uint64_t* bytes, DeError*) {
   return DE_OK;
 }
 
+EXPORT DeCode deepencoder_cuda_encode_ahead(DeSlot* slot, int32_t side, const DeEncodeItem* items,
+                                            int32_t count, DeEncodeStats* stats,
+                                            void (*computed)(void* context), void* context,
+                                            DeError* error) {
+  computed(context);
+  return Encode(slot, side, items, count, stats, error);
+}
+
 EXPORT const char* deepencoder_cuda_build(void) { return "0.0.1 (fake)"; }
 #endif

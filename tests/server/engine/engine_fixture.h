@@ -29,6 +29,7 @@ class EngineTest : public ::testing::Test {
     std::vector<DeviceSlots> made;
     for (int i = 0; i < devices; ++i) {
       devices_.push_back(std::make_shared<FakeDevice>());
+      devices_.back()->overlaps = overlaps_;
       made.push_back(MakeFakeSlots(devices_.back(), slots, i, buckets));
     }
     auto engine = ServingEngine::Create(std::move(options), std::move(made), FakeSpecialRows(),
@@ -45,6 +46,7 @@ class EngineTest : public ::testing::Test {
 
   FakeDevice& device(int index = 0) { return *devices_[index]; }
 
+  bool overlaps_ = false;  // slots of two threads
   FakeClock clock_;
   CountingObserver observer_;
   Answers answers_;

@@ -23,7 +23,8 @@ struct Outcomes {
   int64_t Sum() const { return ok + full + deadline + cancelled + invalid + fault + other; }
 };
 
-class EngineLoadTest : public EngineTest {
+// With slots of one thread, and of two.
+class EngineLoadTest : public EngineTest, public ::testing::WithParamInterface<bool> {
  protected:
   // One request of `tag`; whichever kind. Waits for the answer if `wait`.
   void Run(int tag, std::mt19937* random, bool wait) {
@@ -118,12 +119,17 @@ class EngineLoadTest : public EngineTest {
     EXPECT_EQ(observer_.queue_bytes, 0);
     EXPECT_EQ(observer_.lowest_queue, 0);
     EXPECT_EQ(observer_.busy_decoders, 0);
+    for (const auto& device : devices_) {
+      EXPECT_LE(device->most_calls, GetParam() ? 2 : 1);
+      EXPECT_FALSE(device->destroyed_in_call);
+    }
   }
 
   void StartOnSteadyClock(EngineOptions options, int devices, int slots) {
     std::vector<DeviceSlots> made;
     for (int i = 0; i < devices; ++i) {
       devices_.push_back(std::make_shared<FakeDevice>());
+      devices_.back()->overlaps = GetParam();
       made.push_back(MakeFakeSlots(devices_.back(), slots, i, {1, 2, 4, 8, 16, 32}));
     }
     auto engine = ServingEngine::Create(std::move(options), std::move(made), FakeSpecialRows(),
@@ -136,9 +142,12 @@ class EngineLoadTest : public EngineTest {
   Outcomes outcomes_;
 };
 
+INSTANTIATE_TEST_SUITE_P(Threads, EngineLoadTest, ::testing::Values(false, true),
+                         [](const auto& test) { return test.param ? "Two" : "One"; });
+
 int Distinct(int client, int request) { return client * kRequestsEach + request; }
 
-TEST_F(EngineLoadTest, EachOfABurstGetsOneAnswer) {
+TEST_P(EngineLoadTest, EachOfABurstGetsOneAnswer) {
   EngineOptions options;
   options.decode_threads = 4;
   options.limits.images = 2000;
@@ -150,7 +159,7 @@ TEST_F(EngineLoadTest, EachOfABurstGetsOneAnswer) {
   EXPECT_EQ(outcomes_.fault, 0);
 }
 
-TEST_F(EngineLoadTest, BoundsHoldInABurst) {
+TEST_P(EngineLoadTest, BoundsHoldInABurst) {
   EngineOptions options;
   options.decode_threads = 2;
   options.limits.images = 40;
@@ -163,7 +172,7 @@ TEST_F(EngineLoadTest, BoundsHoldInABurst) {
   EXPECT_LE(observer_.max_in_flight_bytes, int64_t{100} << 20);
 }
 
-TEST_F(EngineLoadTest, FaultsFailBatchesAndNothingElse) {
+TEST_P(EngineLoadTest, FaultsFailBatchesAndNothingElse) {
   EngineOptions options;
   options.decode_threads = 2;
   options.limits.images = 2000;
@@ -177,6 +186,10 @@ TEST_F(EngineLoadTest, FaultsFailBatchesAndNothingElse) {
       std::this_thread::yield();
       device(0).encode_faults = 0;
       std::this_thread::yield();
+      device(0).rows_faults = 1;
+      std::this_thread::yield();
+      device(0).rows_faults = 0;
+      std::this_thread::yield();
     }
   });
   Burst(Distinct);
@@ -185,7 +198,7 @@ TEST_F(EngineLoadTest, FaultsFailBatchesAndNothingElse) {
   ExpectSums(kClients * kRequestsEach);
 }
 
-TEST_F(EngineLoadTest, HitsMissesAndFlightsMix) {
+TEST_P(EngineLoadTest, HitsMissesAndFlightsMix) {
   EngineOptions options;
   options.decode_threads = 4;
   options.limits.images = 2000;
@@ -198,7 +211,7 @@ TEST_F(EngineLoadTest, HitsMissesAndFlightsMix) {
   EXPECT_LE(observer_.cache_bytes, int64_t{2} << 20);
 }
 
-TEST_F(EngineLoadTest, WeightsAreSwappedUnderLoad) {
+TEST_P(EngineLoadTest, WeightsAreSwappedUnderLoad) {
   EngineOptions options;
   options.decode_threads = 2;
   options.limits.images = 2000;
@@ -210,6 +223,7 @@ TEST_F(EngineLoadTest, WeightsAreSwappedUnderLoad) {
   std::thread swapper([&] {
     while (!done) {
       fresh.push_back(std::make_shared<FakeDevice>());
+      fresh.back()->overlaps = GetParam();
       fresh.back()->salt = fresh.size() % 2;
       std::vector<DeviceSlots> devices;
       devices.push_back(MakeFakeSlots(fresh.back(), 2, 0, {1, 2, 4, 8, 16, 32}));

@@ -5,6 +5,7 @@
 #include <new>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "encoder/model/config.h"
 #include "encoder/model/geometry.h"
@@ -31,9 +32,24 @@ class FakeSlot final : public EncoderSlot {
  public:
   FakeSlot(std::shared_ptr<FakeDevice> device, std::vector<int> buckets)
       : device_(std::move(device)), buckets_(std::move(buckets)) {}
-  ~FakeSlot() override { ++device_->slots_destroyed; }
+  ~FakeSlot() override {
+    if (calls_ > 0) device_->destroyed_in_call = true;
+    ++device_->slots_destroyed;
+  }
 
   absl::Status Encode(int side, std::span<const EncodeItem> items, EncodeStats* stats) override {
+    return EncodeAhead(side, items, stats, [] {});
+  }
+
+  bool Overlaps() const override { return device_->overlaps; }
+
+  absl::Status EncodeAhead(int side, std::span<const EncodeItem> items, EncodeStats* stats,
+                           const std::function<void()>& computed) override {
+    const int calls = ++calls_;
+    int seen = device_->most_calls;
+    while (seen < calls && !device_->most_calls.compare_exchange_weak(seen, calls)) {
+    }
+    const absl::Cleanup leave = [this] { --calls_; };
     if (items.empty() || static_cast<int>(items.size()) > buckets_.back()) {
       return absl::InvalidArgumentError("batch of a wrong size");
     }
@@ -47,6 +63,10 @@ class FakeSlot final : public EncoderSlot {
     if (std::find(tags.begin(), tags.end(), device_->held_tag) != tags.end()) device_->hold.Pass();
     if (TakeOne(&device_->encode_throws)) throw std::bad_alloc();
     if (TakeOne(&device_->encode_faults)) return absl::InternalError("the device fell over");
+    computed();
+    device_->NoteComputed();
+    device_->rows_gate.Pass();
+    if (TakeOne(&device_->rows_faults)) return absl::InternalError("the rows got lost");
     for (size_t i = 0; i < items.size(); ++i) Write(items[i], tags[i]);
     stats->bucket =
         *std::lower_bound(buckets_.begin(), buckets_.end(), static_cast<int>(items.size()));
@@ -73,6 +93,7 @@ class FakeSlot final : public EncoderSlot {
 
   const std::shared_ptr<FakeDevice> device_;
   const std::vector<int> buckets_;
+  std::atomic<int> calls_{0};
 };
 
 class FakeBackend final : public Backend {
@@ -201,6 +222,15 @@ void FakeDevice::AwaitViews(int calls) {
 void FakeDevice::AwaitEncodes(int calls) {
   MutexLock lock(mutex_);
   while (encode_calls_ < calls) changed_.Wait(mutex_);
+}
+void FakeDevice::NoteComputed() {
+  MutexLock lock(mutex_);
+  ++computed_;
+  changed_.NotifyAll();
+}
+void FakeDevice::AwaitComputed(int calls) {
+  MutexLock lock(mutex_);
+  while (computed_ < calls) changed_.Wait(mutex_);
 }
 int FakeDevice::encodes() const {
   MutexLock lock(mutex_);

@@ -92,6 +92,13 @@ class FakeDevice {
   std::atomic<int> encode_faults{0};  // so many of the next Encode calls fail
   std::atomic<int> view_faults{0};    // and so many of MakeViews
   std::atomic<bool> create_fails{false};
+  // Slots of two threads: calls overlap, pass rows_gate once they have computed, and so many of the next
+  // ones fail then. Set `overlaps` before the slots are made.
+  std::atomic<bool> overlaps{false};
+  Gate rows_gate;
+  std::atomic<int> rows_faults{0};
+  std::atomic<int> most_calls{0};              // that were in a slot at a time
+  std::atomic<bool> destroyed_in_call{false};  // a slot was
   std::atomic<int> slots_made{0}, slots_destroyed{0};
   std::atomic<bool> backend_destroyed{false};
   uint8_t salt = 0;  // part of every row: tells one device's weights from another's
@@ -103,6 +110,9 @@ class FakeDevice {
   void AwaitViews(int calls);
   void AwaitEncodes(int calls);
   int encodes() const;
+  // The same of Encode calls that have computed, and pass rows_gate.
+  void NoteComputed();
+  void AwaitComputed(int calls);
   bool WasViewed(int tag) const;
   bool WasEncoded(int tag) const;
 
@@ -111,6 +121,7 @@ class FakeDevice {
   CondVar changed_;
   int views_calls_ ABSL_GUARDED_BY(mutex_) = 0;
   int encode_calls_ ABSL_GUARDED_BY(mutex_) = 0;
+  int computed_ ABSL_GUARDED_BY(mutex_) = 0;
   std::set<int> viewed_ ABSL_GUARDED_BY(mutex_), encoded_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -1,0 +1,72 @@
+// Whose turn it is of the threads that share a slot.
+//
+// Rows are brought to where they go by the thread that encoded them, which takes milliseconds for a large
+// batch. So that the device does not wait for it, a slot whose calls may overlap has two threads: who has
+// the turn takes the next batch, and passes the turn on when the device is done with it.
+#pragma once
+
+#include "absl/base/thread_annotations.h"
+#include "server/engine/mutex.h"
+
+namespace deepencoder {
+
+// Thread-safe.
+class SlotTurn {
+ public:
+  void Take() {  // waits for it
+    MutexLock lock(mutex_);
+    while (taken_) changed_.Wait(mutex_);
+    taken_ = true;
+  }
+  void Pass() {
+    MutexLock lock(mutex_);
+    taken_ = false;
+    changed_.NotifyAll();
+  }
+
+  // Around calls into the slot.
+  void Enter() {
+    MutexLock lock(mutex_);
+    ++calls_;
+  }
+  void Leave() {
+    MutexLock lock(mutex_);
+    --calls_;
+    changed_.NotifyAll();
+  }
+  // Who has the turn, and is in no call: until no call is under way.
+  void AwaitNoCall() {
+    MutexLock lock(mutex_);
+    while (calls_ > 0) changed_.Wait(mutex_);
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  bool taken_ ABSL_GUARDED_BY(mutex_) = false;
+  int calls_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+// The turn, from its making to Pass or its end. Used by one thread.
+class HeldTurn {
+ public:
+  explicit HeldTurn(SlotTurn* turn) : turn_(turn) { turn_->Take(); }
+  ~HeldTurn() { Pass(); }
+  HeldTurn(const HeldTurn&) = delete;
+  HeldTurn& operator=(const HeldTurn&) = delete;
+
+  void Pass() {
+    if (held_) turn_->Pass();
+    held_ = false;
+  }
+  void TakeBack() {
+    if (!held_) turn_->Take();
+    held_ = true;
+  }
+
+ private:
+  SlotTurn* const turn_;
+  bool held_ = true;
+};
+
+}  // namespace deepencoder

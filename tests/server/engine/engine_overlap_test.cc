@@ -1,0 +1,118 @@
+// Slots of two threads: one brings the rows of a batch to where they go while the other encodes the next.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <thread>
+
+#include "tests/server/engine/engine_fixture.h"
+
+namespace deepencoder {
+namespace {
+
+class EngineOverlapTest : public EngineTest {
+ protected:
+  EngineOverlapTest() { overlaps_ = true; }
+
+  std::string Rows(int number) const {
+    const absl::StatusOr<EncodeResult> result = answers_.Get(number);
+    return result.ok() ? CheckRows(*result, 0, number) : result.status().ToString();
+  }
+};
+
+TEST_F(EngineOverlapTest, TheNextBatchRunsWhileRowsAreWritten) {
+  Start(Options());
+  device().rows_gate.Close();
+  Send(1);
+  device().AwaitEncodes(1);
+  Send(2);
+  device().AwaitEncodes(2);  // though the first has not returned
+  EXPECT_EQ(answers_.count(), 0);
+  Send(3);
+  Send(4);
+  device().rows_gate.Open();
+  answers_.Await(4);
+  for (int i = 1; i <= 4; ++i) EXPECT_EQ(Rows(i), "") << i;
+  EXPECT_EQ(device().most_calls, 2);
+}
+
+TEST_F(EngineOverlapTest, NoBatchIsMadeBeforeTheDeviceIsDone) {
+  Start(Options());
+  device().encode_gate.Close();
+  Send(1);
+  device().AwaitEncodes(1);
+  // All of these come while the device works, and so share the next batch.
+  for (int i = 2; i <= 9; ++i) Send(i);
+  device().AwaitViews(9);
+  while (observer_.queue_items < 8) std::this_thread::yield();
+  device().encode_gate.Open();
+  answers_.Await(9);
+  EXPECT_EQ(device().encodes(), 2);
+  for (int i = 1; i <= 9; ++i) EXPECT_EQ(Rows(i), "") << i;
+}
+
+TEST_F(EngineOverlapTest, AFaultWaitsForTheOtherCallBeforeTheSlotGoes) {
+  Start(Options());
+  device().rows_gate.Close();
+  Send(1);
+  device().AwaitComputed(1);
+  device().encode_faults = 1;
+  Send(2);
+  answers_.Await(1);
+  EXPECT_EQ(CodeOf(2), absl::StatusCode::kInternal);
+  EXPECT_EQ(device().slots_destroyed, 0);  // the first call is still in it
+  device().rows_gate.Open();
+  answers_.Await(2);
+  EXPECT_EQ(Rows(1), "");
+  Send(3);
+  answers_.Await(3);
+  EXPECT_EQ(Rows(3), "");
+  EXPECT_EQ(device().slots_made, 2);
+  EXPECT_FALSE(device().destroyed_in_call);
+}
+
+TEST_F(EngineOverlapTest, RowsThatDoNotComeAreAFaultToo) {
+  Start(Options());
+  device().rows_faults = 1;
+  Send(1);
+  answers_.Await(1);
+  EXPECT_EQ(CodeOf(1), absl::StatusCode::kInternal);
+  Send(2);
+  answers_.Await(2);
+  EXPECT_EQ(Rows(2), "");
+  EXPECT_EQ(device().slots_made, 2);
+  EXPECT_TRUE(engine_->healthy());
+}
+
+TEST_F(EngineOverlapTest, AFaultThatBothCallsMeetIsMendedOnce) {
+  Start(Options());
+  device().rows_gate.Close();
+  device().rows_faults = 2;
+  Send(1);
+  device().AwaitEncodes(1);
+  Send(2);
+  device().AwaitEncodes(2);
+  device().rows_gate.Open();
+  answers_.Await(2);
+  EXPECT_EQ(CodeOf(1), absl::StatusCode::kInternal);
+  EXPECT_EQ(CodeOf(2), absl::StatusCode::kInternal);
+  Send(3);
+  answers_.Await(3);
+  EXPECT_EQ(Rows(3), "");
+  EXPECT_EQ(device().slots_made, 2);
+}
+
+TEST_F(EngineOverlapTest, ASlotThatIsLostEndsBothItsThreads) {
+  Start(Options());
+  device().create_fails = true;
+  device().encode_faults = 1;
+  Send(1);
+  answers_.Await(1);
+  EXPECT_EQ(CodeOf(1), absl::StatusCode::kInternal);
+  while (engine_->healthy()) std::this_thread::yield();
+  Send(2);
+  answers_.Await(2);
+  EXPECT_EQ(CodeOf(2), absl::StatusCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace deepencoder
