@@ -29,9 +29,17 @@ Watchdog::~Watchdog() {
 void Watchdog::Run() {
   NameThisThread("watchdog");
   MutexLock lock(mutex_);
+  uint64_t seen = 0;  // calls_begun_ when there was last nothing to watch
   while (!stopped_) {
     if (calls_.empty()) {
-      changed_.Wait(mutex_);
+      // Calls follow calls, and to wake this thread takes longer than some of them: only after a period
+      // without any does it sleep until it is woken.
+      if (std::exchange(seen, calls_begun_) != calls_begun_) {
+        changed_.WaitFor(mutex_, kPeriod);
+      } else {
+        asleep_ = true;
+        changed_.Wait(mutex_);
+      }
       continue;
     }
     const auto first = calls_.begin();
@@ -62,10 +70,9 @@ Watchdog::Call::Call(Watchdog* watchdog, std::function<void()> on_late) : watchd
   if (!watchdog_->thread_.joinable()) return;
   MutexLock lock(watchdog_->mutex_);
   id_ = ++watchdog_->calls_begun_;
-  const bool first = watchdog_->calls_.empty();
   watchdog_->calls_.emplace(
       id_, Entry{watchdog_->clock_->Now() + watchdog_->timeout_, std::move(on_late)});
-  if (first) watchdog_->changed_.NotifyOne();
+  if (std::exchange(watchdog_->asleep_, false)) watchdog_->changed_.NotifyOne();
 }
 
 bool Watchdog::Call::End() {

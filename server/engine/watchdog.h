@@ -64,6 +64,7 @@ class Watchdog {
   std::map<uint64_t, Entry> calls_
       ABSL_GUARDED_BY(mutex_);                    // in the order of their begin, so by due
   uint64_t telling_ ABSL_GUARDED_BY(mutex_) = 0;  // whose on_late runs; 0: none's
+  bool asleep_ ABSL_GUARDED_BY(mutex_) = false;   // the thread, until it is notified
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

@@ -34,7 +34,7 @@ void PendingReplies::Add(const void* call, int64_t bytes, std::function<void()> 
     held.since = SteadyNow();
     held.cancel = std::move(cancel);
     waiting_.emplace(held.since, call);
-    if (waiting_.size() == 1) changed_.NotifyAll();
+    WakeFor(held.since);
   }
   if (held.cancel == nullptr) return;  // given up: its end is under way
   held.bytes += bytes;
@@ -70,6 +70,13 @@ void PendingReplies::Remove(const void* call) {
   calls_.erase(at);
 }
 
+void PendingReplies::WakeFor(absl::Time since) {
+  const absl::Time due = since + limits_.timeout;
+  if (due >= next_look_) return;
+  next_look_ = due;
+  changed_.NotifyAll();
+}
+
 void PendingReplies::KeepBytes() {
   while (bytes_ > limits_.bytes && !waiting_.empty()) GiveUp(*waiting_.begin(), "bytes");
 }
@@ -87,17 +94,18 @@ void PendingReplies::Run() {
   NameThisThread("replies-watch");
   MutexLock lock(mutex_);
   while (!stop_) {
-    if (waiting_.empty()) {
-      changed_.Wait(mutex_);
-      continue;
+    absl::Duration left = absl::InfiniteDuration();
+    next_look_ = absl::InfiniteFuture();
+    if (!waiting_.empty()) {
+      const Waiting longest = *waiting_.begin();
+      next_look_ = longest.first + limits_.timeout;
+      left = next_look_ - SteadyNow();
+      if (left <= absl::ZeroDuration()) {
+        GiveUp(longest, "time");
+        continue;
+      }
     }
-    const Waiting longest = *waiting_.begin();
-    const absl::Duration left = longest.first + limits_.timeout - SteadyNow();
-    if (left > absl::ZeroDuration()) {
-      changed_.WaitFor(mutex_, left);
-    } else {
-      GiveUp(longest, "time");
-    }
+    changed_.WaitFor(mutex_, left);
   }
 }
 

@@ -50,6 +50,9 @@ class PendingReplies {
   };
 
   void Run();
+  // Sees to it that the thread looks in time at a call that waits since then. That it is not woken for each
+  // reply saves every one the time: almost all are taken long before their time is over.
+  void WakeFor(absl::Time since) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void GiveUp(Waiting which, std::string_view why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void KeepBytes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -60,6 +63,7 @@ class PendingReplies {
   std::map<const void*, Call> calls_ ABSL_GUARDED_BY(mutex_);
   std::set<Waiting> waiting_ ABSL_GUARDED_BY(mutex_);  // calls that were not given up
   int64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;          // of those in waiting_
+  absl::Time next_look_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();  // of the thread's
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
