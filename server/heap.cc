@@ -12,7 +12,8 @@ namespace {
 constexpr int kMapped = 4 << 20;
 // What stays free at an arena's end, so that such rows come from memory that is there already.
 constexpr int kKeptAtEnd = 8 << 20;
-constexpr size_t kKeptFree = size_t{64} << 20;
+// More than this is given back: what lies free between blocks that stay grows for an hour or so otherwise.
+constexpr size_t kKeptFree = size_t{16} << 20;
 
 }  // namespace
 

@@ -22,7 +22,7 @@ namespace {
 
 // How often the engine is asked whether it is healthy.
 constexpr absl::Duration kHealthPeriod = absl::Seconds(1);
-constexpr absl::Duration kTrimPeriod = absl::Minutes(1);
+constexpr absl::Duration kTrimPeriod = absl::Seconds(30);
 // For replies that are on their way when the engine has drained.
 constexpr absl::Duration kLastReplies = absl::Seconds(5);
 // For messages of the admin service, which are short; gRPC takes no less.

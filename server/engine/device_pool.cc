@@ -125,10 +125,11 @@ Outlook DevicePool::Foresee(const ViewCounts& views, absl::Time deadline) {
                         });
 }
 
-DevicePool::Order DevicePool::NextOrder(Batch* batch, int* rebuilds_seen) {
+DevicePool::Order DevicePool::NextOrder(SlotState* state, Batch* batch) {
   MutexLock lock(mutex_);
   while (!stopped_) {
-    if (std::exchange(*rebuilds_seen, rebuilds_ordered_) != rebuilds_ordered_) {
+    if (state->turn.Wanted()) return Order::kYield;
+    if (std::exchange(state->rebuilds_seen, rebuilds_ordered_) != rebuilds_ordered_) {
       return Order::kRebuild;
     }
     const absl::Time now = context_.clock->Now();
@@ -144,6 +145,16 @@ DevicePool::Order DevicePool::NextOrder(Batch* batch, int* rebuilds_seen) {
     changed_.WaitFor(mutex_, ready - now);
   }
   return Order::kStop;
+}
+
+void DevicePool::TakeBack(HeldTurn* turn) {
+  if (turn->held()) return;
+  {
+    MutexLock lock(mutex_);  // so that NextOrder, which looks under it, does not sleep past it
+    turn->Want();
+  }
+  changed_.NotifyAll();
+  turn->TakeBack();
 }
 
 DevicePool::Work DevicePool::StillWanted(const Batch& batch, absl::Time now) {
@@ -187,7 +198,7 @@ absl::Status DevicePool::RunBatch(SlotState* state, const Batch& batch, HeldTurn
     finite = Finish(work, batch.side, started, ended);
   }
   if (status.ok() && finite) return absl::OkStatus();
-  turn->TakeBack();
+  TakeBack(turn);
   // The slot's other thread may have found the fault, too, and made it anew.
   if (state->slot == nullptr || state->made != made) return absl::OkStatus();
   return status.ok() ? CheckSlot(state, batch.side) : status;
@@ -244,9 +255,11 @@ void DevicePool::RunSlot(SlotState* state) {
     if (state->slot == nullptr) return;
     Batch batch;
     absl::Status status;
-    switch (NextOrder(&batch, &state->rebuilds_seen)) {
+    switch (NextOrder(state, &batch)) {
       case Order::kStop:
         return;
+      case Order::kYield:
+        break;
       case Order::kRebuild:
         status = absl::InternalError("the device cannot make views");
         break;

@@ -123,10 +123,11 @@ class DevicePool {
   int BucketOf(int count) const;
   // How long such a batch is likely to take; 0 if there was none yet.
   absl::Duration BatchTime(int side, int count) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  enum class Order : uint8_t { kRun, kRebuild, kStop };
+  enum class Order : uint8_t { kRun, kYield, kRebuild, kStop };
   // What an idle slot is to do next; waits for it. kRun sets *batch, which may be empty but for what was
-  // dropped. kRebuild follows a change of rebuilds_ordered_ since *rebuilds_seen.
-  Order NextOrder(Batch* batch, int* rebuilds_seen);
+  // dropped. kYield: its other thread wants the turn back. kRebuild follows a change of rebuilds_ordered_.
+  Order NextOrder(SlotState* state, Batch* batch);
+  void TakeBack(HeldTurn* turn);
   // Encodes what is still wanted of the batch. Passes the turn when the device is done with it; has it
   // again if there was a fault.
   absl::Status RunBatch(SlotState* state, const Batch& batch, HeldTurn* turn);

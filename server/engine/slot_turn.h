@@ -15,8 +15,23 @@ class SlotTurn {
  public:
   void Take() {  // waits for it
     MutexLock lock(mutex_);
+    while (taken_ || wanted_ > 0) changed_.Wait(mutex_);
+    taken_ = true;
+  }
+  // Who had the turn and met a fault takes it before anybody's next batch. Between the two, Wanted says so.
+  void Want() {
+    MutexLock lock(mutex_);
+    ++wanted_;
+  }
+  void TakeWanted() {
+    MutexLock lock(mutex_);
     while (taken_) changed_.Wait(mutex_);
     taken_ = true;
+    --wanted_;
+  }
+  bool Wanted() const {
+    MutexLock lock(mutex_);
+    return wanted_ > 0;
   }
   void Pass() {
     MutexLock lock(mutex_);
@@ -41,9 +56,10 @@ class SlotTurn {
   }
 
  private:
-  Mutex mutex_;
+  mutable Mutex mutex_;
   CondVar changed_;
   bool taken_ ABSL_GUARDED_BY(mutex_) = false;
+  int wanted_ ABSL_GUARDED_BY(mutex_) = 0;
   int calls_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
@@ -59,8 +75,11 @@ class HeldTurn {
     if (held_) turn_->Pass();
     held_ = false;
   }
+  bool held() const { return held_; }
+  // For who does not hold it, in this order.
+  void Want() { turn_->Want(); }
   void TakeBack() {
-    if (!held_) turn_->Take();
+    turn_->TakeWanted();
     held_ = true;
   }
 

@@ -76,6 +76,8 @@ TEST_F(EngineOverlapTest, RowsThatDoNotComeAreAFaultToo) {
   Send(1);
   answers_.Await(1);
   EXPECT_EQ(CodeOf(1), absl::StatusCode::kInternal);
+  // At once, though the slot's other thread waits for work and has the turn.
+  while (device().slots_made < 2) std::this_thread::yield();
   Send(2);
   answers_.Await(2);
   EXPECT_EQ(Rows(2), "");
@@ -95,10 +97,20 @@ TEST_F(EngineOverlapTest, AFaultThatBothCallsMeetIsMendedOnce) {
   answers_.Await(2);
   EXPECT_EQ(CodeOf(1), absl::StatusCode::kInternal);
   EXPECT_EQ(CodeOf(2), absl::StatusCode::kInternal);
+  while (device().slots_made < 2) std::this_thread::yield();
   Send(3);
   answers_.Await(3);
   EXPECT_EQ(Rows(3), "");
   EXPECT_EQ(device().slots_made, 2);
+}
+
+TEST_F(EngineOverlapTest, NumbersThatAreNoneAreLookedIntoAtOnce) {
+  Start(Options());
+  device().all_nan = true;
+  Send(1);
+  answers_.Await(1);
+  EXPECT_EQ(CodeOf(1), absl::StatusCode::kInternal);
+  while (device().slots_made < 2) std::this_thread::yield();
 }
 
 TEST_F(EngineOverlapTest, ASlotThatIsLostEndsBothItsThreads) {
