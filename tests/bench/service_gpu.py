@@ -7,8 +7,8 @@
 Measures, for JPEG pages in base and in gundam mode, these --parts:
     saturation   images/s with many requests under way, over what the engine alone reaches at the batch size the server ran;
                  what the server's processes and the load generator took of the processors, and what decoding took
-    latency      concurrency 1: p50 less what decoding, views and the encoder took, which is what the service itself adds, with
-                 replies through the socket and through shared memory;
+    latency      concurrency 1: p50 less what decoding, views and the encoder took, which is what the service itself adds, through
+                 TCP and through a unix socket, each with replies through the socket and through shared memory;
                  half of the saturated rate, random arrivals: p99 over p50
     model        p50 and p99 of base pages at half and at 80 % load, beside what queue_model.py predicts from the engine's times
     bits         the same pages with and without graphs, with 1 and more slots, alone and beside other load: equal bits?
@@ -130,7 +130,7 @@ class Run:
 
     def main_server(self):
         if self.main is None:
-            self.main = self.server("main", "--shared-memory", *self.one_gpu())
+            self.main = self.server("main", "--shared-memory", *self.one_gpu(), unix=True)
         return self.main
 
     def stop(self):
@@ -186,11 +186,13 @@ def milliseconds(distribution):
 
 
 def measure_latency(run):
-    address = run.main_server().address
+    address, unix = run.main_server().address, run.main_server().unix_address
+    shared = (f"--shared-memory={SHARED_MIB}",)
     for mode in run.options.modes:
         rate = run.rate(mode)
-        for way, flags in (("", ()), (" through shared memory", (f"--shared-memory={SHARED_MIB}",))):
-            alone = run.loads(address, mode, "--concurrency=1", *flags)
+        for way, target, flags in (("", address, ()), (" through shared memory", address, shared),
+                                   (" through a unix socket", unix, ()), (" through a unix socket and shared memory", unix, shared)):
+            alone = run.loads(target, mode, "--concurrency=1", *flags, seconds=run.options.seconds / 2)
             stages = alone["stage_seconds"]
             parts = sum(stages[stage]["p50"] for stage in ("decode", "views", "compute"))
             p50 = alone["latency_seconds"]["p50"]

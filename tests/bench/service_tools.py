@@ -80,15 +80,22 @@ class Process:
 
 
 class Server(Process):
-    """deepencoder-server, or another `program` with its options, ready when the constructor returns."""
+    """deepencoder-server, or another `program` with its options, ready when the constructor returns.
 
-    def __init__(self, model, folder, *options, name="server", environment=None, processors=None, seconds=300, program=None):
+    `unix`: it listens on a unix socket, too.
+    """
+
+    def __init__(self, model, folder, *options, name="server", environment=None, processors=None, seconds=300, program=None,
+                 unix=False):
         ready = pathlib.Path(folder) / (name + ".ready")
-        super().__init__([program or PROGRAMS / "deepencoder-server", f"--model={model}", "--listen=127.0.0.1:0",
+        self.unix_address = f"unix:{folder}/{name}.socket" if unix else None
+        super().__init__([program or PROGRAMS / "deepencoder-server", f"--model={model}",
+                          f"--listen={','.join(filter(None, ('127.0.0.1:0', self.unix_address)))}",
                           "--metrics-listen=127.0.0.1:0", f"--ready-file={ready}", *options],
                          pathlib.Path(folder) / (name + ".log"), environment, processors)
-        lines = dict(line.split("=", 1) for line in self.wait_for_file(ready, seconds).splitlines())
-        self.address, self.metrics_address = lines["grpc"], lines.get("metrics")
+        lines = [line.split("=", 1) for line in self.wait_for_file(ready, seconds).splitlines()]
+        self.address = next(value for key, value in lines if key == "grpc")  # in the order of --listen
+        self.metrics_address = dict(lines).get("metrics")
 
     def metrics(self):
         """{series: value} of a scrape."""
