@@ -7,7 +7,8 @@ namespace deepencoder::client {
 void ServerTarget::Send(uint64_t ticket, const WorkItem& item) {
   EncodeOptions options = options_;
   options.mode = item.mode;
-  client_.EncodeAsync(*item.image, options, [this, ticket](absl::StatusOr<Embeddings> result) {
+  Image& copy = copies_.try_emplace(item.image.get(), *item.image).first->second;
+  client_.EncodeAsync(std::move(copy), options, [this, ticket](absl::StatusOr<Embeddings> result) {
     Answer answer;
     answer.ticket = ticket;
     answer.finished = absl::Now();
@@ -22,6 +23,7 @@ void ServerTarget::Send(uint64_t ticket, const WorkItem& item) {
     answers_.push_back(answer);
     arrived_.notify_one();
   });
+  copy = *item.image;
 }
 
 std::optional<Answer> ServerTarget::Next(absl::Time until) {

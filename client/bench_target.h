@@ -3,6 +3,7 @@
 
 #include <condition_variable>
 #include <deque>
+#include <map>
 #include <mutex>
 #include <optional>
 
@@ -26,6 +27,9 @@ class ServerTarget : public Target {
  private:
   Client& client_;
   const EncodeOptions options_;
+  // What the next requests are made of: to copy an image takes time that is not the service's, so it is done
+  // once a request is on its way.
+  std::map<const Image*, Image> copies_;
   std::mutex mutex_;
   std::condition_variable arrived_;
   std::deque<Answer> answers_;  // guarded by mutex_

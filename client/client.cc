@@ -19,6 +19,7 @@ namespace {
 
 constexpr char kRequestIdKey[] = "x-request-id";
 constexpr char kTraceparentKey[] = "traceparent";
+constexpr char kEncodeImage[] = "/deepencoder.v1.VisionEncoder/EncodeImage";
 // How gRPC's text begins when it has refused a message before the server saw it.
 constexpr char kTooLarge[] = "Received message larger than max";
 
@@ -31,9 +32,8 @@ class EncodeOperation : public std::enable_shared_from_this<EncodeOperation> {
  public:
   using Ended = std::function<void()>;
 
-  EncodeOperation(v1::VisionEncoder::Stub* stub, std::shared_ptr<Sharing> sharing,
-                  const RetryPolicy& retry, Image image, const EncodeOptions& options,
-                  Client::Done done, Ended ended)
+  EncodeOperation(EncodeStub* stub, std::shared_ptr<Sharing> sharing, const RetryPolicy& retry,
+                  Image image, const EncodeOptions& options, Client::Done done, Ended ended)
       : stub_(stub),
         sharing_(std::move(sharing)),
         attempts_(retry),
@@ -52,8 +52,10 @@ class EncodeOperation : public std::enable_shared_from_this<EncodeOperation> {
     if (!request_id_.empty()) context_->AddMetadata(kRequestIdKey, request_id_);
     if (!traceparent_.empty()) context_->AddMetadata(kTraceparentKey, traceparent_);
     response_.Clear();
-    stub_->async()->EncodeImage(
-        context_.get(), &request_, &response_,
+    if (!block_ && image_ == nullptr) image_ = TakeImage(request_);
+    const grpc::ByteBuffer message = ToMessage(request_, image_);
+    stub_->UnaryCall(
+        context_.get(), kEncodeImage, grpc::StubOptions(), &message, &response_,
         [self = shared_from_this()](const grpc::Status& status) { self->OnAnswer(status); });
   }
 
@@ -95,10 +97,11 @@ class EncodeOperation : public std::enable_shared_from_this<EncodeOperation> {
     ended_();
   }
 
-  v1::VisionEncoder::Stub* const stub_;
+  EncodeStub* const stub_;
   std::shared_ptr<Sharing> sharing_;  // may be null
   Attempts attempts_;
-  v1::EncodeImageRequest request_;
+  v1::EncodeImageRequest request_;            // without the image, once that was taken
+  std::shared_ptr<const std::string> image_;  // null: shared
   std::optional<SharedPool::Block> block_;  // where its image and its reply lie, if not in messages
   const std::string request_id_;
   const std::string traceparent_;
@@ -117,7 +120,8 @@ Client::Impl::Impl(std::string server, const ClientOptions& client_options,
     : target(std::move(server)),
       options(client_options),
       channel(std::move(opened)),
-      stub(v1::VisionEncoder::NewStub(channel)) {}
+      stub(v1::VisionEncoder::NewStub(channel)),
+      encode_stub(channel) {}
 
 Client::Impl::~Impl() {
   std::unique_lock lock(mutex_);
@@ -204,7 +208,7 @@ void Client::EncodeAsync(Image image, const EncodeOptions& options, Done done) {
     if (result.ok()) return done(std::move(result));
     done(impl->Explained(result.status()));
   };
-  std::make_shared<EncodeOperation>(impl->stub.get(), impl->sharing(), impl->options.retry,
+  std::make_shared<EncodeOperation>(&impl->encode_stub, impl->sharing(), impl->options.retry,
                                     std::move(image), options, std::move(explained),
                                     [impl] { impl->CallEnded(); })
       ->Start();

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <grpcpp/channel.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/support/byte_buffer.h>
 
 #include <condition_variable>
 #include <memory>
@@ -13,6 +15,9 @@
 #include "deepencoder/v1/vision_encoder.grpc.pb.h"
 
 namespace deepencoder::client {
+
+// EncodeImage with requests that ToMessage has written.
+using EncodeStub = grpc::TemplatedGenericStub<grpc::ByteBuffer, v1::EncodeImageResponse>;
 
 class Client::Impl {
  public:
@@ -33,6 +38,7 @@ class Client::Impl {
   const ClientOptions options;
   const std::shared_ptr<grpc::Channel> channel;
   const std::unique_ptr<v1::VisionEncoder::Stub> stub;
+  EncodeStub encode_stub;
 
  private:
   mutable std::mutex mutex_;

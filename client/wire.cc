@@ -1,5 +1,9 @@
 #include "client/wire.h"
 
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <google/protobuf/wire_format_lite.h>
+
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -29,6 +33,22 @@ Timings ToTimings(const v1::Timings& from) {
           .total = from.total()};
 }
 
+using Owner = std::shared_ptr<const std::string>;
+
+void ReleaseOwner(void* owner) { delete static_cast<Owner*>(owner); }
+
+// What comes before a field's `size` bytes: its number and the size.
+std::string FieldPrefix(int number, size_t size) {
+  using google::protobuf::internal::WireFormatLite;
+  std::string prefix;
+  google::protobuf::io::StringOutputStream stream(&prefix);
+  google::protobuf::io::CodedOutputStream out(&stream);
+  out.WriteTag(WireFormatLite::MakeTag(number, WireFormatLite::WIRETYPE_LENGTH_DELIMITED));
+  out.WriteVarint64(size);
+  out.Trim();
+  return prefix;
+}
+
 }  // namespace
 
 v1::EncodeImageRequest ToRequest(Image image, const EncodeOptions& options) {
@@ -47,6 +67,36 @@ v1::EncodeImageRequest ToRequest(Image image, const EncodeOptions& options) {
   if (options.alpha) request.set_alpha(static_cast<v1::AlphaPolicy>(*options.alpha));
   if (options.gray16) request.set_gray16(static_cast<v1::Gray16Policy>(*options.gray16));
   return request;
+}
+
+std::shared_ptr<const std::string> TakeImage(v1::EncodeImageRequest& request) {
+  if (request.has_encoded()) return Owner(request.release_encoded());
+  if (request.has_raw() && !request.raw().rgb().empty()) {
+    return Owner(request.mutable_raw()->release_rgb());
+  }
+  return nullptr;
+}
+
+grpc::ByteBuffer ToMessage(const v1::EncodeImageRequest& request,
+                           const std::shared_ptr<const std::string>& image) {
+  std::string head = request.SerializeAsString();
+  if (image == nullptr) {
+    const grpc::Slice slice(head);
+    return {&slice, 1};
+  }
+  if (request.has_raw()) {
+    // The rest of the raw image is in `head`; a message field that comes twice is merged.
+    const std::string pixels = FieldPrefix(v1::RawImage::kRgbFieldNumber, image->size());
+    head += FieldPrefix(v1::EncodeImageRequest::kRawFieldNumber, pixels.size() + image->size());
+    head += pixels;
+  } else {
+    head += FieldPrefix(v1::EncodeImageRequest::kEncodedFieldNumber, image->size());
+  }
+  auto owner = std::make_unique<Owner>(image);
+  auto* bytes = const_cast<char*>(image->data());
+  const grpc::Slice slices[] = {grpc::Slice(head),
+                                {bytes, image->size(), ReleaseOwner, owner.release()}};
+  return {slices, 2};
 }
 
 absl::StatusOr<Embeddings> ToEmbeddings(v1::EncodeImageResponse response) {

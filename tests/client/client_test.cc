@@ -18,6 +18,10 @@ namespace {
 
 using testing::HasSubstr;
 
+std::string Text(const SharedBytes& shared) {
+  return {reinterpret_cast<const char*>(shared.bytes.data()), shared.bytes.size()};
+}
+
 Image SmallImage(const std::string& bytes = "file") {
   Image image;
   image.encoded = bytes;
@@ -121,12 +125,16 @@ TEST_F(ClientTest, SendsPixels) {
   image.height = 2;
   image.rgb = "rgbrgb";
   ASSERT_TRUE(client_->Encode(image, Tiny()).ok());
-  EXPECT_EQ(std::get<RawPixels>(seen.image).height, 2);
+  const RawPixels& pixels = std::get<RawPixels>(seen.image);
+  EXPECT_EQ(pixels.width, 1);
+  EXPECT_EQ(pixels.height, 2);
+  EXPECT_EQ(Text(pixels.rgb), "rgbrgb");
 }
 
 TEST_F(ClientTest, RetriesWhatMayPass) {
   std::atomic<int> calls{0};
   server_.engine->Play([&calls](const EncodeJob& job) -> absl::StatusOr<EncodeResult> {
+    EXPECT_EQ(Text(std::get<EncodedFile>(job.image).file), "file");  // at each attempt
     switch (calls++) {
       case 0:
         return absl::UnavailableError("restarting");
