@@ -16,6 +16,12 @@
 
 #include "tests/integration/faults/fault_rules.h"
 
+// ThreadSanitizer's; null without it.
+extern "C" {
+[[gnu::weak]] void AnnotateIgnoreWritesBegin(const char* file, int line);
+[[gnu::weak]] void AnnotateIgnoreWritesEnd(const char* file, int line);
+}
+
 namespace deepencoder::faults {
 namespace {
 
@@ -30,6 +36,30 @@ void Follow(const char* what, std::atomic<int64_t>* current, int64_t wanted) {
   if (current->exchange(wanted) != wanted) {
     std::fprintf(stderr, "faults: %s %lld\n", what, static_cast<long long>(wanted));
   }
+}
+
+// ThreadSanitizer leaves out what libraries allocate and free, whose locks it does not see, and knows
+// them by who calls it. Through the operators below that is always this program: all is left out.
+class WithoutThreadSanitizer {
+ public:
+  WithoutThreadSanitizer() {
+    if (AnnotateIgnoreWritesBegin != nullptr) AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
+  }
+  ~WithoutThreadSanitizer() {
+    if (AnnotateIgnoreWritesEnd != nullptr) AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
+  }
+  WithoutThreadSanitizer(const WithoutThreadSanitizer&) = delete;
+  WithoutThreadSanitizer& operator=(const WithoutThreadSanitizer&) = delete;
+};
+
+void* Allocate(size_t bytes) {
+  const WithoutThreadSanitizer ignored;
+  return std::malloc(bytes > 0 ? bytes : 1);
+}
+
+void Free(void* memory) {
+  const WithoutThreadSanitizer ignored;
+  std::free(memory);
 }
 
 }  // namespace
@@ -58,7 +88,7 @@ namespace faults = deepencoder::faults;
 // NOLINTBEGIN(misc-new-delete-overloads)
 void* operator new(size_t bytes) {
   if (static_cast<int64_t>(bytes) < faults::failing_bytes) {
-    if (void* memory = std::malloc(bytes > 0 ? bytes : 1)) return memory;
+    if (void* memory = faults::Allocate(bytes)) return memory;
   }
   throw std::bad_alloc();
 }
@@ -69,9 +99,9 @@ void* operator new(size_t bytes, const std::nothrow_t& /*tag*/) noexcept {
     return nullptr;
   }
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, const std::nothrow_t& /*tag*/) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t /*bytes*/) noexcept { std::free(memory); }
+void operator delete(void* memory) noexcept { faults::Free(memory); }
+void operator delete(void* memory, const std::nothrow_t& /*tag*/) noexcept { faults::Free(memory); }
+void operator delete(void* memory, size_t /*bytes*/) noexcept { faults::Free(memory); }
 // NOLINTEND(misc-new-delete-overloads)
 
 extern "C" {
