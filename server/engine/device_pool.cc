@@ -206,7 +206,7 @@ absl::Status DevicePool::RunBatch(SlotState* state, const Batch& batch, HeldTurn
 
 absl::Status DevicePool::Encode(SlotState* state, int side, const Work& work, EncodeStats* stats,
                                 const std::function<void()>& computed) {
-  state->turn.Enter();
+  const int64_t number = state->turn.Enter();
   absl::Status status;
   {
     Watchdog::Call call(context_.watchdog, [&] {
@@ -217,16 +217,21 @@ absl::Status DevicePool::Encode(SlotState* state, int side, const Work& work, En
     status = Caught([&] { return slot->EncodeAhead(side, work.items, stats, computed); });
     if (call.End()) status = StuckStatus();
   }
-  state->turn.Leave();  // now nothing is said of this call any more
+  state->turn.Leave(number);  // now nothing is said of this call any more
   return status;
 }
 
 absl::Status DevicePool::CheckSlot(SlotState* state, int side) {
   Log(absl::StrCat("slot ", state->index, " made values that are not finite: checking it"));
-  Watchdog::Call call(context_.watchdog, [&] { OnStuck(state, "a plain image"); });
-  const absl::Status status =
-      Caught([&] { return CheckWithPlainImage(backend_.get(), state->slot.get(), side); });
-  return call.End() ? StuckStatus() : status;
+  const int64_t number = state->turn.Enter();
+  absl::Status status;
+  {
+    Watchdog::Call call(context_.watchdog, [&] { OnStuck(state, "a plain image"); });
+    status = Caught([&] { return CheckWithPlainImage(backend_.get(), state->slot.get(), side); });
+    if (call.End()) status = StuckStatus();
+  }
+  state->turn.Leave(number);
+  return status;
 }
 
 void DevicePool::Fail(const Work& work, const absl::Status& why) {

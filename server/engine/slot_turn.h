@@ -5,6 +5,9 @@
 // the turn takes the next batch, and passes the turn on when the device is done with it.
 #pragma once
 
+#include <cstdint>
+#include <set>
+
 #include "absl/base/thread_annotations.h"
 #include "server/engine/mutex.h"
 
@@ -39,20 +42,24 @@ class SlotTurn {
     changed_.NotifyAll();
   }
 
-  // Around calls into the slot.
-  void Enter() {
+  // Before a call into the slot, by who has the turn; its number is for Leave. Waits until of the calls
+  // under way all but the last begun have returned: a slot brings rows away from one of two places in turn
+  // (EncoderSlot::EncodeAhead), and the thread of a small batch may be back before that of a large one.
+  int64_t Enter() {
     MutexLock lock(mutex_);
-    ++calls_;
+    while (!under_way_.empty() && *under_way_.begin() != begun_) changed_.Wait(mutex_);
+    under_way_.insert(++begun_);
+    return begun_;
   }
-  void Leave() {
+  void Leave(int64_t call) {
     MutexLock lock(mutex_);
-    --calls_;
+    under_way_.erase(call);
     changed_.NotifyAll();
   }
   // Who has the turn, and is in no call: until no call is under way.
   void AwaitNoCall() {
     MutexLock lock(mutex_);
-    while (calls_ > 0) changed_.Wait(mutex_);
+    while (!under_way_.empty()) changed_.Wait(mutex_);
   }
 
  private:
@@ -60,7 +67,8 @@ class SlotTurn {
   CondVar changed_;
   bool taken_ ABSL_GUARDED_BY(mutex_) = false;
   int wanted_ ABSL_GUARDED_BY(mutex_) = 0;
-  int calls_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t begun_ ABSL_GUARDED_BY(mutex_) = 0;  // calls, numbered from 1
+  std::set<int64_t> under_way_ ABSL_GUARDED_BY(mutex_);
 };
 
 // The turn, from its making to Pass or its end. Used by one thread.

@@ -122,6 +122,7 @@ class EngineLoadTest : public EngineTest, public ::testing::WithParamInterface<b
     for (const auto& device : devices_) {
       EXPECT_LE(device->most_calls, GetParam() ? 2 : 1);
       EXPECT_FALSE(device->destroyed_in_call);
+      EXPECT_FALSE(device->third_call);
     }
   }
 

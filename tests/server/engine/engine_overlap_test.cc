@@ -50,6 +50,26 @@ TEST_F(EngineOverlapTest, NoBatchIsMadeBeforeTheDeviceIsDone) {
   for (int i = 1; i <= 9; ++i) EXPECT_EQ(Rows(i), "") << i;
 }
 
+// A slot has two places for rows, used in turn: that of the first call is not free when the second returns.
+TEST_F(EngineOverlapTest, AThirdCallWaitsForTheFirst) {
+  Start(Options());
+  device().rows_held_tag = 1;
+  device().rows_hold.Close();
+  Send(1);
+  device().AwaitComputed(1);
+  Send(2);
+  answers_.Await(1);
+  EXPECT_EQ(Rows(2), "");
+  Send(3);
+  device().AwaitViews(3);
+  for (int i = 0; i < 1000; ++i) std::this_thread::yield();
+  device().rows_hold.Open();
+  answers_.Await(3);
+  EXPECT_EQ(Rows(1), "");
+  EXPECT_EQ(Rows(3), "");
+  EXPECT_FALSE(device().third_call);
+}
+
 TEST_F(EngineOverlapTest, AFaultWaitsForTheOtherCallBeforeTheSlotGoes) {
   Start(Options());
   device().rows_gate.Close();

@@ -49,7 +49,12 @@ class FakeSlot final : public EncoderSlot {
     int seen = device_->most_calls;
     while (seen < calls && !device_->most_calls.compare_exchange_weak(seen, calls)) {
     }
-    const absl::Cleanup leave = [this] { --calls_; };
+    const int number = Begin();
+    const absl::Cleanup leave = [this, number] {
+      --calls_;
+      MutexLock lock(mutex_);
+      under_way_.erase(number);
+    };
     if (items.empty() || static_cast<int>(items.size()) > buckets_.back()) {
       return absl::InvalidArgumentError("batch of a wrong size");
     }
@@ -66,6 +71,9 @@ class FakeSlot final : public EncoderSlot {
     computed();
     device_->NoteComputed();
     device_->rows_gate.Pass();
+    if (std::find(tags.begin(), tags.end(), device_->rows_held_tag) != tags.end()) {
+      device_->rows_hold.Pass();
+    }
     if (TakeOne(&device_->rows_faults)) return absl::InternalError("the rows got lost");
     for (size_t i = 0; i < items.size(); ++i) Write(items[i], tags[i]);
     stats->bucket =
@@ -74,6 +82,13 @@ class FakeSlot final : public EncoderSlot {
   }
 
  private:
+  int Begin() {
+    MutexLock lock(mutex_);
+    if (!under_way_.empty() && *under_way_.begin() != begun_) device_->third_call = true;
+    under_way_.insert(++begun_);
+    return begun_;
+  }
+
   void Write(const EncodeItem& item, int tag) const {
     const int lines = OutputGridOf(item.views->side(item.view));
     const size_t row_bytes = kEmbeddingWidth * SizeOf(item.dtype);
@@ -94,6 +109,9 @@ class FakeSlot final : public EncoderSlot {
   const std::shared_ptr<FakeDevice> device_;
   const std::vector<int> buckets_;
   std::atomic<int> calls_{0};
+  Mutex mutex_;
+  int begun_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::set<int> under_way_ ABSL_GUARDED_BY(mutex_);
 };
 
 class FakeBackend final : public Backend {

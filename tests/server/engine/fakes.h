@@ -97,6 +97,10 @@ class FakeDevice {
   std::atomic<bool> overlaps{false};
   Gate rows_gate;
   std::atomic<int> rows_faults{0};
+  // After rows_gate, a batch with an image of rows_held_tag passes rows_hold.
+  std::atomic<int> rows_held_tag{-1};
+  Gate rows_hold;
+  std::atomic<bool> third_call{false};         // began beside one that was not the last begun
   std::atomic<int> most_calls{0};              // that were in a slot at a time
   std::atomic<bool> destroyed_in_call{false};  // a slot was
   std::atomic<int> slots_made{0}, slots_destroyed{0};
