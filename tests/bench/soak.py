@@ -8,7 +8,7 @@ blocks of many sizes come and go, while one client in ten (at most four a second
 full and turning over. --reload-every also reloads the weights, in turn from two checkpoints. Resident memory is read every second;
 after the warm-up (a sixth of the time) the median of the last sixth must be at most 2 % above that of the first sixth behind it.
 What counts is the memory in the tenth of the seconds with the least images under way, mostly none: what those take goes as it came,
-and how many wait depends on what else the machine does. For the same reason more than MOST_WAITING wait at the client.
+and how many wait depends on what else the machine does. For the same reason no more than so many are under way as keep the device busy; others wait at the client.
 """
 import argparse
 import json
@@ -27,7 +27,6 @@ BAR = 0.02
 LOAD = 0.8
 SIZES = "320x240,640x900,900x1200,1240x1754,1700x2200"
 MIX = "tiny:4,small:2,base:1,gundam:1"
-MOST_WAITING = 12  # images under way; more wait at the client
 MOST_LEAVERS = 4  # a second: each is a process of its own
 
 
@@ -102,7 +101,7 @@ def main():
     parser.add_argument("--out")
     options = parser.parse_args()
     on_cpu = options.device == "cpu"
-    depths, concurrency = ((3, 2), 4) if on_cpu else ((12, 24), 128)
+    depths, concurrency, most_waiting = ((3, 2), 4, 12) if on_cpu else ((12, 24), 128, 192)
     with tempfile.TemporaryDirectory() as folder:
         models = [synthesize(f"{folder}/model{seed}", *depths, seed) for seed in range(2 if options.reload_every else 1)]
         admin = f"unix:{folder}/admin"
@@ -115,7 +114,7 @@ def main():
             seconds = options.minutes * 60
             load = subprocess.Popen([PROGRAMS / "deepencoder", "bench", f"--server={server.address}", *load_flags,
                                      f"--rate={LOAD * most:.3f}", f"--duration={seconds:.0f}s", f"--json={folder}/load.json",
-                                     f"--max-outstanding={MOST_WAITING}"],
+                                     f"--max-outstanding={most_waiting}"],
                                     stdout=subprocess.DEVNULL)
             page = pathlib.Path(__file__).resolve().parents[1] / "data/images/page_rgb.jpg"
             helpers = [Leavers(server.address, page, min(LOAD * most / 10, MOST_LEAVERS))]
