@@ -50,7 +50,10 @@ Process::Process(const std::string& program, const std::vector<std::string>& arg
   argv.push_back(nullptr);
   std::vector<char*> environment;
   for (char** variable = environ; *variable != nullptr; ++variable) {
-    if (!std::string_view(*variable).starts_with("DEEPENCODER_")) environment.push_back(*variable);
+    const std::string_view text(*variable);
+    if (!text.starts_with("DEEPENCODER_") || text.starts_with("DEEPENCODER_CUDA_LIBRARY=")) {
+      environment.push_back(*variable);
+    }
   }
   environment.push_back(nullptr);
 

@@ -12,7 +12,8 @@ namespace deepencoder {
 // A child with its output in files. Killed if it is still there at the end.
 class Process {
  public:
-  // `args` without the program's name. Environment variables DEEPENCODER_* are not inherited.
+  // `args` without the program's name. Environment variables DEEPENCODER_* are not inherited, but for the
+  // file of the CUDA backend.
   Process(const std::string& program, const std::vector<std::string>& args,
           const std::string& output_prefix);
   ~Process();

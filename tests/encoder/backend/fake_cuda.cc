@@ -1,5 +1,7 @@
 // A libdeepencoder_cuda.so for tests without a GPU: the whole interface of encoder/backend/cuda_abi.h, with
-// rows of zeros. Every batch is a graph hit. FAKE_CUDA_OLD leaves out what came after version 1.
+// rows that depend on the image and the view alone. Every batch is a graph hit. As a real one, a slot has two places
+// for rows, which its calls use in turn: a caller that begins a third call too soon gets wrong rows.
+// FAKE_CUDA_OLD leaves out what came after version 1.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -9,12 +11,15 @@
 
 struct DeViews {
   std::vector<int32_t> sides;
+  std::vector<uint32_t> seeds;  // of the views' rows
 };
 struct DeBackend {
   std::vector<int32_t> buckets;
 };
 struct DeSlot {
   const DeBackend* backend;
+  std::vector<uint16_t> places[2];
+  int next = 0;
 };
 
 namespace {
@@ -44,11 +49,15 @@ DeCode Create(const DeBackendOptions* options, const DeTensor* tensors, int32_t 
 }
 void Destroy(DeBackend* backend) { delete backend; }
 
-DeCode MakeViews(DeBackend*, const uint8_t*, int32_t, int32_t, const DeResizeJob* jobs,
-                 int32_t count, DeViews** views, DeError*) {
+DeCode MakeViews(DeBackend*, const uint8_t* rgb, int32_t width, int32_t height,
+                 const DeResizeJob* jobs, int32_t count, DeViews** views, DeError*) {
+  uint32_t sum = 2166136261U;  // FNV-1a
+  for (int64_t i = 0; i < int64_t{3} * width * height; ++i) sum = (sum ^ rgb[i]) * 16777619U;
   *views = new DeViews;
   for (int32_t i = 0; i < count; ++i) {
-    (*views)->sides.insert((*views)->sides.end(), jobs[i].columns * jobs[i].rows, jobs[i].side);
+    const int32_t here = jobs[i].columns * jobs[i].rows;
+    (*views)->sides.insert((*views)->sides.end(), here, jobs[i].side);
+    for (int32_t j = 0; j < here; ++j) (*views)->seeds.push_back(sum += 0x9E3779B9U);
   }
   return DE_OK;
 }
@@ -67,24 +76,56 @@ DeCode ReadView(const DeViews* views, int32_t view, uint8_t* rgb, DeError*) {
 void DestroyViews(DeViews* views) { delete views; }
 
 DeCode CreateSlot(DeBackend* backend, DeSlot** slot, DeError*) {
-  *slot = new DeSlot{backend};
+  *slot = new DeSlot{.backend = backend, .places = {}};
   return DE_OK;
 }
 void DestroySlot(DeSlot* slot) { delete slot; }
 
-DeCode Encode(DeSlot* slot, int32_t side, const DeEncodeItem* items, int32_t count,
-              DeEncodeStats* stats, DeError*) {
-  const int32_t lines = side / kPixelsARow;
+size_t WordsALine(int32_t side, int32_t dtype) {
+  return size_t{dtype == DE_FP32 ? 2U : 1U} * (side / kPixelsARow) * kWidth;
+}
+
+// "On the device": every word of a view's rows is its seed's, and a finite number of any type.
+void Compute(int32_t side, const DeEncodeItem* items, int32_t count, std::vector<uint16_t>* place) {
+  place->clear();
   for (int32_t i = 0; i < count; ++i) {
-    const size_t line_bytes = size_t{items[i].dtype == DE_FP32 ? 4U : 2U} * lines * kWidth;
-    for (int32_t y = 0; y < lines; ++y) {
-      std::memset(static_cast<char*>(items[i].rows) + y * items[i].line_stride, 0, line_bytes);
+    const uint32_t seed = items[i].views->seeds[items[i].view];
+    const size_t words = side / kPixelsARow * WordsALine(side, items[i].dtype);
+    for (size_t word = 0; word < words; ++word) {
+      place->push_back(static_cast<uint16_t>((seed + word * 40503U) >> 8 & 0x3FFF));
     }
   }
+}
+
+void Scatter(int32_t side, const DeEncodeItem* items, int32_t count,
+             const std::vector<uint16_t>& place) {
+  const uint16_t* from = place.data();
+  for (int32_t i = 0; i < count; ++i) {
+    const size_t words = WordsALine(side, items[i].dtype);
+    for (int32_t y = 0; y < side / kPixelsARow; ++y, from += words) {
+      std::memcpy(static_cast<char*>(items[i].rows) + y * items[i].line_stride, from,
+                  words * sizeof(*from));
+    }
+  }
+}
+
+template <typename Computed>
+DeCode EncodeAhead(DeSlot* slot, int32_t side, const DeEncodeItem* items, int32_t count,
+                   DeEncodeStats* stats, Computed computed) {
+  std::vector<uint16_t>& place = slot->places[slot->next];
+  slot->next ^= 1;
+  Compute(side, items, count, &place);
   const std::vector<int32_t>& buckets = slot->backend->buckets;
   const auto bucket = std::lower_bound(buckets.begin(), buckets.end(), count);
   *stats = {bucket == buckets.end() ? count : *bucket, 1, 1e-3 * count};
+  computed();
+  Scatter(side, items, count, place);
   return DE_OK;
+}
+
+DeCode Encode(DeSlot* slot, int32_t side, const DeEncodeItem* items, int32_t count,
+              DeEncodeStats* stats, DeError*) {
+  return EncodeAhead(slot, side, items, count, stats, [] {});
 }
 DeCode Poison(DeSlot*, DeError*) { return DE_OK; }
 DeCode Trace(DeSlot*, DeTrace, void*, DeError*) { return DE_OK; }  // no operations to tell of
@@ -137,9 +178,8 @@ EXPORT DeCode deepencoder_cuda_free_memory(int32_t, uint64_t* bytes, DeError*) {
 EXPORT DeCode deepencoder_cuda_encode_ahead(DeSlot* slot, int32_t side, const DeEncodeItem* items,
                                             int32_t count, DeEncodeStats* stats,
                                             void (*computed)(void* context), void* context,
-                                            DeError* error) {
-  computed(context);
-  return Encode(slot, side, items, count, stats, error);
+                                            DeError*) {
+  return EncodeAhead(slot, side, items, count, stats, [=] { computed(context); });
 }
 
 EXPORT const char* deepencoder_cuda_build(void) { return "0.0.1 (fake)"; }

@@ -1,4 +1,4 @@
-// RunStress against the real server on the CPU, and bursts over the wire.
+// RunStress against the real server on the CPU, and on a CUDA backend that is none.
 #include "tests/integration/stress/stress.h"
 
 #include <gmock/gmock.h>
@@ -43,9 +43,7 @@ void ExpectCounted(RunningServer& server, int64_t answers) {
               static_cast<long long>(answers), dropped);
 }
 
-TEST(StressTest, EveryReplyIsTheOneThatTheImageGetsAlone) {
-  RunningServer server("stress", {"--modes=tiny,small,gundam", "--no-warm-up", "--slots=2",
-                                  "--batch-buckets=1,2,4", "--max-images-in-flight=24"});
+void ExpectEveryReplyToBeTheOneAlone(RunningServer& server, absl::Duration duration) {
   ASSERT_TRUE(server.ready()) << server.process().Stderr();
   StressOptions options;
   options.server = server.address("unix");
@@ -54,7 +52,7 @@ TEST(StressTest, EveryReplyIsTheOneThatTheImageGetsAlone) {
     options.images.emplace_back(name, ReadImage(name).encoded);
   }
   options.items = 16;
-  options.duration = Duration();
+  options.duration = duration;
   const auto report = RunStress(options);
   ASSERT_TRUE(report.ok()) << report.status();
   std::printf("%s", report->ToJson().c_str());
@@ -63,6 +61,21 @@ TEST(StressTest, EveryReplyIsTheOneThatTheImageGetsAlone) {
   ExpectCounted(server, report->calls + options.items);
   server.process().Signal(SIGTERM);
   EXPECT_EQ(server.process().Wait(), 0) << server.process().Stderr();
+}
+
+TEST(StressTest, EveryReplyIsTheOneThatTheImageGetsAlone) {
+  RunningServer server("stress", {"--modes=tiny,small,gundam", "--no-warm-up", "--slots=2",
+                                  "--batch-buckets=1,2,4", "--max-images-in-flight=24"});
+  ExpectEveryReplyToBeTheOneAlone(server, Duration());
+}
+
+// A slot of the CUDA backend has two batches under way at a time.
+TEST(StressTest, TheSameWhereASlotsBatchesOverlap) {
+  setenv("DEEPENCODER_CUDA_LIBRARY", FAKE_CUDA, 1);
+  RunningServer server("stress", {"--device=cuda", "--modes=tiny,small,base,gundam",
+                                  "--compute-dtype=bf16", "--max-images-in-flight=64"});
+  unsetenv("DEEPENCODER_CUDA_LIBRARY");
+  ExpectEveryReplyToBeTheOneAlone(server, Duration());
 }
 
 }  // namespace
