@@ -13,7 +13,7 @@ constexpr int kMapped = 4 << 20;
 // What stays free at an arena's end, so that such rows come from memory that is there already.
 constexpr int kKeptAtEnd = 8 << 20;
 // More than this is given back: what lies free between blocks that stay grows for an hour or so otherwise.
-constexpr size_t kKeptFree = size_t{16} << 20;
+constexpr size_t kKeptFree = size_t{4} << 20;
 
 }  // namespace
 
