@@ -297,8 +297,9 @@ void DevicePool::Rebuild(SlotState* state, const absl::Status& fault) {
     } else {
       const absl::Status status = Caught([&] {
         absl::StatusOr<std::unique_ptr<EncoderSlot>> fresh = backend_->CreateSlot();
-        if (fresh.ok()) state->slot = *std::move(fresh);
-        return fresh.status();
+        if (!fresh.ok()) return fresh.status();
+        state->slot = *std::move(fresh);
+        return absl::OkStatus();
       });
       Log(status.ok() ? absl::StrCat(name, " was rebuilt")
                       : absl::StrCat(name, " is lost: it cannot be rebuilt: ", status.ToString()));
