@@ -204,34 +204,36 @@ absl::Status DevicePool::RunBatch(SlotState* state, const Batch& batch, HeldTurn
   return status.ok() ? CheckSlot(state, batch.side) : status;
 }
 
-absl::Status DevicePool::Encode(SlotState* state, int side, const Work& work, EncodeStats* stats,
-                                const std::function<void()>& computed) {
+absl::Status DevicePool::InSlot(SlotState* state, const std::function<void()>& on_late,
+                                const std::function<absl::Status(EncoderSlot*)>& call) {
   const int64_t number = state->turn.Enter();
   absl::Status status;
   {
-    Watchdog::Call call(context_.watchdog, [&] {
-      OnStuck(state, absl::StrCat("a batch of ", work.items.size(), " views of side ", side));
-      Fail(work, StuckStatus());
-    });
+    Watchdog::Call watched(context_.watchdog, on_late);
     EncoderSlot* const slot = state->slot.get();
-    status = Caught([&] { return slot->EncodeAhead(side, work.items, stats, computed); });
-    if (call.End()) status = StuckStatus();
+    status = Caught([&] { return call(slot); });
+    if (watched.End()) status = StuckStatus();
   }
   state->turn.Leave(number);  // now nothing is said of this call any more
   return status;
 }
 
+absl::Status DevicePool::Encode(SlotState* state, int side, const Work& work, EncodeStats* stats,
+                                const std::function<void()>& computed) {
+  const auto on_late = [&] {
+    OnStuck(state, absl::StrCat("a batch of ", work.items.size(), " views of side ", side));
+    Fail(work, StuckStatus());
+  };
+  return InSlot(state, on_late, [&](EncoderSlot* slot) {
+    return slot->EncodeAhead(side, work.items, stats, computed);
+  });
+}
+
 absl::Status DevicePool::CheckSlot(SlotState* state, int side) {
   Log(absl::StrCat("slot ", state->index, " made values that are not finite: checking it"));
-  const int64_t number = state->turn.Enter();
-  absl::Status status;
-  {
-    Watchdog::Call call(context_.watchdog, [&] { OnStuck(state, "a plain image"); });
-    status = Caught([&] { return CheckWithPlainImage(backend_.get(), state->slot.get(), side); });
-    if (call.End()) status = StuckStatus();
-  }
-  state->turn.Leave(number);
-  return status;
+  return InSlot(
+      state, [&] { OnStuck(state, "a plain image"); },
+      [&](EncoderSlot* slot) { return CheckWithPlainImage(backend_.get(), slot, side); });
 }
 
 void DevicePool::Fail(const Work& work, const absl::Status& why) {

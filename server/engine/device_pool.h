@@ -133,7 +133,10 @@ class DevicePool {
   absl::Status RunBatch(SlotState* state, const Batch& batch, HeldTurn* turn);
   // What is still wanted of it now: a client may have left since the batch was made.
   Work StillWanted(const Batch& batch, absl::Time now);
-  // The backend's Encode, watched; what it throws is a status. `computed` as the backend's.
+  // `call`, numbered among the slot's (SlotTurn) and watched; what it throws is a status.
+  absl::Status InSlot(SlotState* state, const std::function<void()>& on_late,
+                      const std::function<absl::Status(EncoderSlot*)>& call);
+  // The backend's Encode. `computed` as the backend's.
   absl::Status Encode(SlotState* state, int side, const Work& work, EncodeStats* stats,
                       const std::function<void()>& computed);
   void Fail(const Work& work, const absl::Status& why);
