@@ -34,6 +34,12 @@ def fail(context, code: grpc.StatusCode, message: str, retry_after: float | None
     context.abort(code, message)
 
 
+def set_when_ended(context, event: threading.Event) -> None:
+    """Sets `event` once the call's client is gone, or at once where it is: gRPC calls nothing back then."""
+    if not context.add_callback(event.set):
+        event.set()
+
+
 def answer(request) -> object:
     """Two rows of fp32 whose first number is the image's width, or its file's size."""
     width = request.raw.width or len(request.encoded)

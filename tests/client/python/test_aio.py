@@ -17,7 +17,7 @@ from deepencoder_client import (
     UnavailableError,
 )
 
-from fake_server import FakeServer, answer, fail, script
+from fake_server import FakeServer, answer, fail, script, set_when_ended
 from test_many import QUICK, Gauge, LastFirst, picture
 
 Code = grpc.StatusCode
@@ -69,14 +69,14 @@ class AsyncTest(unittest.IsolatedAsyncioTestCase):
         loop = asyncio.get_running_loop()
 
         def behaviour(request, context):
-            context.add_callback(ended.set)
+            set_when_ended(context, ended)
             loop.call_soon_threadsafe(started.set)
             ended.wait(30)
             return answer(request)
 
         async with self.connected(behaviour) as client:
             with self.assertRaises(DeadlineError):
-                await client.encode(picture(1), timeout=0.2)
+                await client.encode(picture(1), timeout=1)
             self.assertTrue(await asyncio.to_thread(ended.wait, 30))
             started.clear()
             ended.clear()
@@ -137,11 +137,12 @@ class AsyncTest(unittest.IsolatedAsyncioTestCase):
                     self.assertTrue(result.ok)
 
     async def test_leaving_early_cancels(self):
-        ended = threading.Event()
+        arrived, ended = threading.Event(), threading.Event()
 
         def behaviour(request, context):
             if request.raw.width > 1:
-                context.add_callback(ended.set)
+                set_when_ended(context, ended)
+                arrived.set()
                 ended.wait(30)
             return answer(request)
 
@@ -151,6 +152,8 @@ class AsyncTest(unittest.IsolatedAsyncioTestCase):
                 async for result in results:
                     self.assertEqual(result.index, 0)
                     break
+                # A call that is cancelled earlier never gets to the server's function.
+                self.assertTrue(await asyncio.to_thread(arrived.wait, 30))
             self.assertTrue(await asyncio.to_thread(ended.wait, 30))
             self.assertLess(self.server.calls, 20)
 

@@ -24,7 +24,7 @@ from deepencoder_client import (
 )
 from deepencoder_client.retry import Attempts
 
-from fake_server import FakeServer, answer, fail, script
+from fake_server import FakeServer, answer, fail, script, set_when_ended
 
 Code = grpc.StatusCode
 IMAGE = np.zeros((4, 6, 3), np.uint8)
@@ -128,13 +128,13 @@ class CallTest(unittest.TestCase):
         ended = threading.Event()
 
         def behaviour(request, context):
-            context.add_callback(ended.set)
+            set_when_ended(context, ended)
             ended.wait(30)
             return answer(request)
 
         server = self.serve(behaviour)
         with self.assertRaises(DeadlineError) as caught:
-            self.client(server).encode(IMAGE, timeout=0.2)
+            self.client(server).encode(IMAGE, timeout=1)
         self.assertIsInstance(caught.exception, TimeoutError)
         self.assertTrue(ended.wait(30))  # the server knows
 

@@ -8,7 +8,7 @@ import grpc
 import numpy as np
 from deepencoder_client import Client, InputError, InvalidRequestError, OverloadedError, RetryPolicy
 
-from fake_server import FakeServer, answer, fail, script
+from fake_server import FakeServer, answer, fail, script, set_when_ended
 
 Code = grpc.StatusCode
 QUICK = RetryPolicy(first_delay=0.001, max_delay=0.002)
@@ -100,7 +100,7 @@ class ManyTest(unittest.TestCase):
 
     def test_endless_images_and_leaving_early(self):
         taken = 0
-        cancelled = threading.Event()
+        arrived, cancelled = threading.Event(), threading.Event()
 
         def endless():
             nonlocal taken
@@ -109,13 +109,15 @@ class ManyTest(unittest.TestCase):
 
         def behaviour(request, context):
             if request.raw.width > 10:
-                context.add_callback(cancelled.set)
+                set_when_ended(context, cancelled)
+                arrived.set()
                 cancelled.wait(30)
             return answer(request)
 
         with FakeServer(behaviour) as server, Client(server.address) as client:
             results = client.encode_many(endless(), concurrency=4)
             self.assertEqual([next(results).index for _ in range(10)], list(range(10)))
+            self.assertTrue(arrived.wait(30))  # a call that is cancelled earlier never gets to the server's function
             results.close()
             self.assertTrue(cancelled.wait(30))  # the server knows
         self.assertLessEqual(taken, 10 + 2 * 4)
