@@ -11,7 +11,7 @@ set -euo pipefail
 declare -A packages=(
   [build]="g++ cmake ninja-build pkg-config libgrpc++-dev protobuf-compiler-grpc grpc-proto libprotobuf-dev libabsl-dev
            prometheus-cpp-dev libopencv-core-dev libopencv-imgproc-dev libjpeg-dev libpng-dev libwebp-dev libtiff-dev
-           libgif-dev libdnnl-dev libseccomp-dev libssl-dev libtbb-dev zlib1g-dev"
+           libgif-dev libdnnl-dev libjemalloc-dev libseccomp-dev libssl-dev libtbb-dev zlib1g-dev"
   [test]="libgtest-dev libgmock-dev prometheus curl python3 python3-venv python3-grpcio python3-protobuf git libb64-0d openssl"
   [fuzz]="clang libclang-rt-dev"
   [benchmark]="libbenchmark-dev"

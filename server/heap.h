@@ -1,16 +1,19 @@
-// The C library's allocator, told how a server allocates: blocks of all sizes, on many threads, for as long as an image
-// is under way. glibc would keep what is free between the few blocks that stay: an hour of mixed pages grew a server from
-// 355 to 460 MiB, of which 5 MiB were in use whenever it was idle.
+// The allocator: jemalloc, in the server and in its decode workers, which run the same program. Its settings are compiled in;
+// the environment's MALLOC_CONF overrides the server's. A build with sanitizers has the sanitizer's.
+//
+// glibc's kept what was free between the few blocks that stay: an hour of mixed pages grew a server from 355 to 460 MiB, of
+// which 5 MiB were in use whenever it was idle. It gives such memory back only all at once, and cannot say how much there is.
 #pragma once
+
+#include <cstddef>
 
 namespace deepencoder {
 
-// Large blocks (files, pixels, views) are mapped on their own from now on, and go back as they are freed. glibc alone raises
-// the size from which it does so to that of the largest block freed so far, up to 32 MiB (mallopt(3)).
-// Before threads are started.
-void SetUpHeap();
+// A line of a decode worker's environment: the settings for a process that may start no thread and whose address space is
+// bounded.
+extern const char kDecodeHeap[];
 
-// Gives free memory back if there is much of it; milliseconds then. From time to time.
-void TrimHeap();
+// Gives free memory back if there are more than `kept` bytes of it. For a decode worker; the server's goes back by itself.
+void TrimHeap(size_t kept);
 
 }  // namespace deepencoder

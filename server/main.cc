@@ -13,7 +13,6 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "encoder/version/version.h"
-#include "server/heap.h"
 #include "server/log.h"
 #include "server/metrics/metric_table.h"
 #include "server/options.h"
@@ -61,7 +60,6 @@ absl::Status StartOf(Server& server) {
 }
 
 int Run(const ServerOptions& options) {
-  SetUpHeap();
   // The thread that waits for signals uses both until the process ends, so they are never freed.
   static auto* const logger = new Logger(options.log_level, options.log_format);
   static auto* const signals = new Signals(logger);

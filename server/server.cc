@@ -9,7 +9,6 @@
 #include "encoder/version/version.h"
 #include "server/engine/limited_engine.h"
 #include "server/exit_timer.h"
-#include "server/heap.h"
 #include "server/image_decoder_choice.h"
 #include "server/metrics/process_metrics.h"
 #include "server/metrics/shared_memory_metrics.h"
@@ -22,7 +21,6 @@ namespace {
 
 // How often the engine is asked whether it is healthy.
 constexpr absl::Duration kHealthPeriod = absl::Seconds(1);
-constexpr absl::Duration kTrimPeriod = absl::Seconds(30);
 // For replies that are on their way when the engine has drained.
 constexpr absl::Duration kLastReplies = absl::Seconds(5);
 // For messages of the admin service, which are short; gRPC takes no less.
@@ -123,7 +121,6 @@ absl::Status Server::Start() {
 
 void Server::Serve(Signals& signals) {
   bool healthy = true;
-  absl::Time trimmed = clock_.Now();
   while (true) {
     switch (signals.WaitFor(kHealthPeriod)) {
       case Signals::Event::kStop:
@@ -135,10 +132,6 @@ void Server::Serve(Signals& signals) {
         break;
     }
     if (regions_ != nullptr) regions_->Sweep();
-    if (clock_.Now() - trimmed >= kTrimPeriod) {
-      TrimHeap();
-      trimmed = clock_.Now();
-    }
     const bool now = engine_->healthy();
     if (now == healthy) continue;
     healthy = now;

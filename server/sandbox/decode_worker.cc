@@ -1,6 +1,5 @@
 #include "server/sandbox/decode_worker.h"
 
-#include <malloc.h>
 #include <opencv2/core/core_c.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -18,6 +17,7 @@
 #include <string>
 #include <string_view>
 
+#include "server/heap.h"
 #include "server/sandbox/confinement.h"
 #include "server/sandbox/protocol.h"
 
@@ -129,7 +129,7 @@ void ServeAll(Worker& worker) {
   while (Receive(&call)) {
     const DecodeAnswer answer = Serve(worker, call);
     if (!Send(answer)) return;
-    if (mallinfo2().fordblks > kKeptHeap) malloc_trim(0);
+    TrimHeap(kKeptHeap);
   }
 }
 

@@ -21,6 +21,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "server/heap.h"
 #include "server/sandbox/confinement.h"
 
 namespace deepencoder {
@@ -31,19 +32,20 @@ constexpr absl::Duration kLook = absl::Milliseconds(100);
 // A worker that does not get the CPU, or is stopped: this many times the limit on CPU time.
 constexpr int kWallLimits = 10;
 constexpr absl::Duration kStartLimit = absl::Seconds(60);
-// Address space beyond DecodeBytes: malloc's arenas and gaps.
+// Address space beyond DecodeBytes: malloc's arenas and gaps, and the quarter by which it may round a size up.
 constexpr uint64_t kMemorySlack = uint64_t{128} << 20;
+constexpr uint64_t WithRounding(uint64_t bytes) { return bytes + bytes / 4; }
 // Limits go by such steps, so that one need not be set for each image of a stream.
 constexpr uint64_t kMemoryStep = uint64_t{32} << 20;
 // What a worker keeps of its regions: most scans fit, and need no pages made anew.
 constexpr size_t kKeptFile = size_t{4} << 20, kKeptPixels = size_t{32} << 20;
 
-// The environment of a worker: how libraries are found, and a sanitizer's options. Secrets stay here.
+// The environment of a worker: its heap's settings, how libraries are found, and a sanitizer's options. Secrets stay here.
 constexpr const char* kInherited[] = {"LD_LIBRARY_PATH", "ASAN_OPTIONS", "LSAN_OPTIONS",
                                       "UBSAN_OPTIONS", "TSAN_OPTIONS"};
 
 std::vector<std::string> WorkerEnvironment() {
-  std::vector<std::string> lines;
+  std::vector<std::string> lines = {kDecodeHeap};
   for (const char* name : kInherited) {
     if (const char* value = std::getenv(name); value != nullptr) {
       lines.push_back(absl::StrCat(name, "=", value));
@@ -182,7 +184,7 @@ bool WorkerProcess::Listening() const {
 
 void WorkerProcess::LimitMemory(const ImageHeader& header) {
   if (!ConfinesSystemCalls()) return;  // sanitizers map terabytes
-  const uint64_t steps = (DecodeBytes(header) + kMemoryStep - 1) / kMemoryStep;
+  const uint64_t steps = (WithRounding(DecodeBytes(header)) + kMemoryStep - 1) / kMemoryStep;
   const uint64_t wanted = address_space_ + steps * kMemoryStep + kMemorySlack;
   rlimit limit = {};
   if (wanted == memory_limit_ || prlimit(pid_, RLIMIT_AS, nullptr, &limit) != 0) return;
