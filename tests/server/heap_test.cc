@@ -55,6 +55,7 @@ void Scatter() {
   constexpr int kCount = 300;
   static auto* const stay = new std::vector<std::unique_ptr<char[]>>;
   std::vector<std::unique_ptr<char[]>> all;
+  all.reserve(kCount);
   for (int i = 0; i < kCount; ++i) all.push_back(Block(kMiB / 2));
   for (int i = 9; i < kCount; i += 10) stay->push_back(std::move(all[i]));
 }
