@@ -80,10 +80,7 @@ class EncodeOperation : public std::enable_shared_from_this<EncodeOperation> {
   }
 
   absl::StatusOr<Embeddings> Result() {
-    if (block_) {
-      absl::Status status = Sharing::Collect(request_, *block_, response_);
-      if (!status.ok()) return status;
-    }
+    if (block_) return Sharing::Collect(request_, *std::move(block_), response_);
     return ToEmbeddings(std::move(response_));
   }
 

@@ -77,10 +77,13 @@ struct Timings {
 struct Embeddings {
   DType dtype = DType::kBf16;
   int rows = 0, width = 0;
-  std::string data;  // row-major, little-endian
+  std::string_view data;              // row-major, little-endian
+  std::shared_ptr<const void> owner;  // of `data`, which lives as long as any copy of it
   Geometry geometry;
   Timings timings;
 
+  // Makes `bytes` the data.
+  void Own(std::string bytes);
   // `data` as numbers, whatever its type.
   std::vector<float> ToFloats() const;
 };
@@ -151,8 +154,10 @@ class Client {
 
   // From now on images and rows go through `bytes` of memory that is shared with the server, which must
   // be on this host, reached by a unix socket or the loopback interface, run as the same user and with
-  // --shared-memory. A call for whose image and reply there is no room goes through the socket, and so
-  // does everything if the server stops sharing. Nothing is left in /dev/shm, however this process ends.
+  // --shared-memory. Rows are not copied out of it: they stay until the last `Embeddings::owner` of them
+  // goes, after the client if need be. A call for whose image and reply there is no room goes through the
+  // socket, and so does everything if the server stops sharing. Nothing is left in /dev/shm, however this
+  // process ends.
   // Called again, it makes a new share in place of the old.
   // Errors: UNIMPLEMENTED (the server shares no memory), PERMISSION_DENIED, RESOURCE_EXHAUSTED (the
   // server's limits, /dev/shm), UNAVAILABLE; images and rows then go as before.

@@ -277,12 +277,10 @@ class ManyCall {
     return true;
   }
 
-  static absl::StatusOr<Embeddings> ResultOf(const Pending& pending,
-                                             v1::EncodeImageResponse response) {
+  static absl::StatusOr<Embeddings> ResultOf(Pending& pending, v1::EncodeImageResponse response) {
     if (!response.has_error()) {
       if (pending.block) {
-        absl::Status status = Sharing::Collect(*pending.request, *pending.block, response);
-        if (!status.ok()) return status;
+        return Sharing::Collect(*pending.request, *std::move(pending.block), response);
       }
       return ToEmbeddings(std::move(response));
     }

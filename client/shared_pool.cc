@@ -24,6 +24,8 @@ constexpr char kFolder[] = "/dev/shm/";
 constexpr char kNameStart[] = "deepencoder-client-";
 constexpr uint64_t kAlignment = 64;  // of a block: a cache line
 
+uint64_t Rounded(uint64_t size) { return (size + kAlignment - 1) / kAlignment * kAlignment; }
+
 absl::Status Failed(const char* what, int error) {
   const std::string text = absl::StrCat("shared memory: ", what, ": ", std::strerror(error));
   const bool room = error == ENOSPC || error == ENOMEM || error == EMFILE || error == ENFILE;
@@ -115,7 +117,7 @@ void SharedPool::Unlink() {
 
 std::optional<SharedPool::Block> SharedPool::Take(uint64_t size) {
   if (size > size_) return std::nullopt;  // and no sum below wraps
-  const uint64_t rounded = (size + kAlignment - 1) / kAlignment * kAlignment;
+  const uint64_t rounded = Rounded(size);
   const std::lock_guard lock(mutex_);
   for (auto at = free_.begin(); at != free_.end(); ++at) {
     const auto [offset, room] = *at;
@@ -163,6 +165,14 @@ SharedPool::Block& SharedPool::Block::operator=(Block&& other) noexcept {
   std::swap(size_, other.size_);
   std::swap(abandoned_, other.abandoned_);
   return *this;
+}
+
+void SharedPool::Block::Keep(uint64_t from, uint64_t size) {
+  const uint64_t end = Rounded(from + size);
+  if (from > 0) pool_->GiveBack(offset_, from, abandoned_);
+  if (end < size_) pool_->GiveBack(offset_ + end, size_ - end, abandoned_);
+  offset_ += from;
+  size_ = end - from;
 }
 
 SharedPool::Block::~Block() {

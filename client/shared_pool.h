@@ -30,6 +30,8 @@ class SharedPool : public std::enable_shared_from_this<SharedPool> {
     uint64_t offset() const { return offset_; }
     uint64_t size() const { return size_; }
     const std::shared_ptr<SharedPool>& pool() const { return pool_; }
+    // Gives back all but `size` bytes from `from`, which lies at a multiple of 64 in the block.
+    void Keep(uint64_t from, uint64_t size);
     // Never gives the bytes out again: a server may still write there.
     void Abandon() { abandoned_ = true; }
 

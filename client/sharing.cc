@@ -145,16 +145,17 @@ void Sharing::TakeBack(v1::EncodeImageRequest& request, const SharedPool::Block&
   request.clear_reply_range();
 }
 
-absl::Status Sharing::Collect(const v1::EncodeImageRequest& request, const SharedPool::Block& block,
-                              v1::EncodeImageResponse& response) {
+absl::StatusOr<Embeddings> Sharing::Collect(const v1::EncodeImageRequest& request,
+                                            SharedPool::Block block,
+                                            const v1::EncodeImageResponse& response) {
   if (response.shared_bytes() > request.reply_range().size()) {
     return absl::InternalError(absl::StrCat("the server's reply has ", response.shared_bytes(),
                                             " bytes in shared memory, where ",
                                             request.reply_range().size(), " had room"));
   }
-  const uint64_t at = request.reply_range().offset() - block.offset();
-  response.set_data(block.data() + at, response.shared_bytes());
-  return absl::OkStatus();
+  block.Keep(request.reply_range().offset() - block.offset(), response.shared_bytes());
+  auto rows = std::make_shared<const SharedPool::Block>(std::move(block));
+  return ToEmbeddings(response, {rows->data(), response.shared_bytes()}, rows);
 }
 
 bool Sharing::IsRefusal(grpc::StatusCode code) {

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "client/client.h"
 #include "client/shared_pool.h"
 #include "deepencoder/v1/shared_memory.grpc.pb.h"
 #include "deepencoder/v1/vision_encoder.pb.h"
@@ -41,9 +42,11 @@ class Sharing {
   // Moves the image back into the request.
   static void TakeBack(v1::EncodeImageRequest& request, const SharedPool::Block& block);
 
-  // Puts rows that lie in the block into the response. Errors: INTERNAL (they cannot lie there).
-  static absl::Status Collect(const v1::EncodeImageRequest& request, const SharedPool::Block& block,
-                              v1::EncodeImageResponse& response);
+  // The reply whose rows lie in the block, which they keep.
+  // Errors: INTERNAL (they cannot lie there), ToEmbeddings'.
+  static absl::StatusOr<Embeddings> Collect(const v1::EncodeImageRequest& request,
+                                            SharedPool::Block block,
+                                            const v1::EncodeImageResponse& response);
 
   // Whether a call that used a block failed because of it: it is then made again without.
   static bool IsRefusal(grpc::StatusCode code);

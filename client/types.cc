@@ -82,6 +82,12 @@ absl::StatusOr<Image> ReadImageFile(const std::string& path) {
   return image;
 }
 
+void Embeddings::Own(std::string bytes) {
+  auto held = std::make_shared<const std::string>(std::move(bytes));
+  data = *held;
+  owner = std::move(held);
+}
+
 std::vector<float> Embeddings::ToFloats() const {
   std::vector<float> floats(data.size() / SizeOf(dtype));
   if (dtype == DType::kFp32) {

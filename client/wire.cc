@@ -100,6 +100,12 @@ grpc::ByteBuffer ToMessage(const v1::EncodeImageRequest& request,
 }
 
 absl::StatusOr<Embeddings> ToEmbeddings(v1::EncodeImageResponse response) {
+  auto data = std::make_shared<const std::string>(std::move(*response.mutable_data()));
+  return ToEmbeddings(response, *data, data);
+}
+
+absl::StatusOr<Embeddings> ToEmbeddings(const v1::EncodeImageResponse& response,
+                                        std::string_view data, std::shared_ptr<const void> owner) {
   Embeddings embeddings;
   if (response.dtype() < v1::DTYPE_BF16 || response.dtype() > v1::DTYPE_FP32 ||
       response.shape_size() != 2) {
@@ -107,14 +113,15 @@ absl::StatusOr<Embeddings> ToEmbeddings(v1::EncodeImageResponse response) {
   }
   embeddings.dtype = static_cast<DType>(response.dtype());
   const uint64_t bytes = uint64_t{response.shape(0)} * response.shape(1) * SizeOf(embeddings.dtype);
-  if (bytes != response.data().size()) {
+  if (bytes != data.size()) {
     return absl::InternalError(absl::StrCat("the server's reply of shape [", response.shape(0),
-                                            ", ", response.shape(1), "] has ",
-                                            response.data().size(), " bytes instead of ", bytes));
+                                            ", ", response.shape(1), "] has ", data.size(),
+                                            " bytes instead of ", bytes));
   }
   embeddings.rows = static_cast<int>(response.shape(0));
   embeddings.width = static_cast<int>(response.shape(1));
-  embeddings.data = std::move(*response.mutable_data());
+  embeddings.data = data;
+  embeddings.owner = std::move(owner);
   embeddings.geometry = ToGeometry(response.geometry());
   embeddings.timings = ToTimings(response.timings());
   return embeddings;

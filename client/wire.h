@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -26,6 +27,9 @@ grpc::ByteBuffer ToMessage(const v1::EncodeImageRequest& request,
 
 // Errors: INTERNAL if the message contradicts itself (a server of another protocol).
 absl::StatusOr<Embeddings> ToEmbeddings(v1::EncodeImageResponse response);
+// The same if the rows are not in the message, but `data`, which lives as long as `owner`.
+absl::StatusOr<Embeddings> ToEmbeddings(const v1::EncodeImageResponse& response,
+                                        std::string_view data, std::shared_ptr<const void> owner);
 
 ModelInfo ToModelInfo(const v1::ModelInfo& info);
 

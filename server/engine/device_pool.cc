@@ -240,8 +240,18 @@ void DevicePool::Fail(const Work& work, const absl::Status& why) {
   for (const BatchItem* item : work.sources) context_.events->OnFailed(item->task, why);
 }
 
+bool DevicePool::IdleAfter(const Work& work) {
+  const ImageTask* first = work.sources.front()->task.get();
+  for (const BatchItem* item : work.sources) {
+    if (item->task.get() != first) return false;
+  }
+  MutexLock lock(mutex_);
+  return queue_.items() == 0;
+}
+
 bool DevicePool::Finish(const Work& work, int side, absl::Time started, absl::Time ended) {
   bool finite = true;
+  const bool idle = IdleAfter(work);
   for (size_t i = 0; i < work.items.size(); ++i) {
     const BatchItem& item = *work.sources[i];
     if (!RowsAreFinite(work.items[i], OutputGridOf(side))) {
@@ -249,7 +259,7 @@ bool DevicePool::Finish(const Work& work, int side, absl::Time started, absl::Ti
       context_.events->OnFailed(
           item.task, absl::InternalError("the embeddings of this image are not finite numbers"));
     } else if (item.task->FinishView(item.queued, started, ended)) {
-      context_.events->OnEncoded(item.task);
+      context_.events->OnEncoded(item.task, idle);
     }
   }
   return finite;

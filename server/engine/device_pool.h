@@ -49,8 +49,8 @@ struct DeviceSlots {
 class PoolEvents {
  public:
   virtual ~PoolEvents() = default;
-  // All rows are written.
-  virtual void OnEncoded(const std::shared_ptr<ImageTask>& task) = 0;
+  // All rows are written. `idle`: the slot has nothing else to do, so this need not be quick.
+  virtual void OnEncoded(const std::shared_ptr<ImageTask>& task, bool idle) = 0;
   // Views of it may still be in other slots.
   virtual void OnFailed(const std::shared_ptr<ImageTask>& task, const absl::Status& why) = 0;
   // Was not encoded, for nobody waits for it. May come more than once for an image.
@@ -140,6 +140,8 @@ class DevicePool {
   absl::Status Encode(SlotState* state, int side, const Work& work, EncodeStats* stats,
                       const std::function<void()>& computed);
   void Fail(const Work& work, const absl::Status& why);
+  // Whether nothing waits, neither here nor in `work` behind its first image.
+  bool IdleAfter(const Work& work);
   // Tells of the views that are encoded; true if some were not finite, which failed.
   bool Finish(const Work& work, int side, absl::Time started, absl::Time ended);
   // After values that are not finite: is it the slot?

@@ -400,8 +400,10 @@ void ServingEngine::Resubmit(const std::shared_ptr<Request>& request) {
 
 // ---------------------------------------------------------------- step 3: what slots report
 
-void ServingEngine::OnEncoded(const std::shared_ptr<ImageTask>& task) {
+void ServingEngine::OnEncoded(const std::shared_ptr<ImageTask>& task, bool idle) {
   if (!task->request()->ClaimAnswer()) return;
+  // Another thread would have to wake up first, and finds the rows in this one's cache.
+  if (idle) return Succeed(*task);
   replies_->Post([this, task] { Succeed(*task); });
 }
 

@@ -118,7 +118,7 @@ class ServingEngine final : public Engine, private PoolEvents {
   void Resubmit(const std::shared_ptr<Request>& request);
 
   // ---- step 3
-  void OnEncoded(const std::shared_ptr<ImageTask>& task) override;
+  void OnEncoded(const std::shared_ptr<ImageTask>& task, bool idle) override;
   void OnFailed(const std::shared_ptr<ImageTask>& task, const absl::Status& why) override;
   void OnGone(const std::shared_ptr<ImageTask>& task, DropReason reason) override;
   void OnLost(const std::vector<std::shared_ptr<ImageTask>>& waiting) override;
@@ -134,7 +134,7 @@ class ServingEngine final : public Engine, private PoolEvents {
   // that may not be: a decode in vain would make them late, too.
   bool DropIfLate(const std::shared_ptr<Request>& request, const BackendSet& backends);
 
-  // On the reply thread, the answer being claimed. A leader's followers get theirs.
+  // On the reply thread or an idle slot's, the answer being claimed. A leader's followers get theirs.
   void Succeed(const ImageTask& task);
   void Deny(const Request& request, const absl::Status& why);
   void Reply(const Request& request, absl::StatusOr<EncodeResult> answer);

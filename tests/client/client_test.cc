@@ -456,13 +456,13 @@ TEST(TypesTest, ReadImageFile) {
 TEST(TypesTest, ToFloatsKnowsEveryType) {
   Embeddings rows;
   rows.dtype = DType::kBf16;
-  rows.data = std::string("\x80\x3f\x00\xc0", 4);
+  rows.Own(std::string("\x80\x3f\x00\xc0", 4));
   EXPECT_THAT(rows.ToFloats(), testing::ElementsAre(1.0F, -2.0F));
   rows.dtype = DType::kFp16;
-  rows.data = std::string("\x00\x3c\x01\x00\x00\xfc", 6);  // 1, the least subnormal, -infinity
+  rows.Own(std::string("\x00\x3c\x01\x00\x00\xfc", 6));  // 1, the least subnormal, -infinity
   EXPECT_THAT(rows.ToFloats(), testing::ElementsAre(1.0F, std::ldexp(1.0F, -24), -HUGE_VALF));
   rows.dtype = DType::kFp32;
-  rows.data = std::string("\x00\x00\x20\x41", 4);
+  rows.Own(std::string("\x00\x00\x20\x41", 4));
   EXPECT_THAT(rows.ToFloats(), testing::ElementsAre(10.0F));
 }
 

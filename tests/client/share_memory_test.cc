@@ -87,6 +87,20 @@ TEST(SharedPoolTest, GivesOutBlocksThatDoNotTouch) {
   EXPECT_FALSE(SharedPool::Create(uint64_t{1} << 50).ok()) << "there is no room for it";
 }
 
+TEST(SharedPoolTest, ABlockKeepsAPartOfItself) {
+  auto pool = *SharedPool::Create(1024);
+  auto block = pool->Take(1024);
+  char* const data = block->data();
+  block->Keep(256, 100);
+  EXPECT_EQ(block->data(), data + 256);
+  EXPECT_EQ(block->offset(), 256);
+  EXPECT_EQ(block->size(), 128);
+  EXPECT_TRUE(pool->Take(1024 - 256 - 128).has_value());
+  EXPECT_TRUE(pool->Take(256).has_value());
+  block.reset();
+  EXPECT_TRUE(pool->Take(1024).has_value());
+}
+
 TEST(SharedPoolTest, AbandonedBlocksAreNotGivenOutAgain) {
   auto pool = *SharedPool::Create(1024);
   {
@@ -218,6 +232,27 @@ TEST_F(ShareMemoryTest, WithoutRoomImagesGoThroughTheSocket) {
   EXPECT_EQ(written(), kRowBytes);
 }
 
+// Rows that a caller keeps are not overwritten, and the next ones go elsewhere.
+TEST_F(ShareMemoryTest, RowsStayForAsLongAsTheyAreKept) {
+  auto client = Sharer(kRowBytes + 4096);  // for one reply
+  auto kept = client->Encode(SmallImage("k"), Tiny());
+  ASSERT_TRUE(kept.ok()) << kept.status();
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(kept->data.data()) % 64, 0);
+  EXPECT_TRUE(client->Encode(SmallImage("s"), Tiny()).ok());
+  EXPECT_EQ(written(), kRowBytes) << "through the socket";
+  Embeddings copy = *kept;
+  kept = absl::UnknownError("");
+  EXPECT_TRUE(client->Encode(SmallImage("s"), Tiny()).ok());
+  EXPECT_EQ(written(), kRowBytes) << "the copy keeps them, too";
+  EXPECT_EQ(copy.data, std::string(kRowBytes, 'k'));
+  copy = Embeddings();
+  EXPECT_TRUE(client->Encode(SmallImage("s"), Tiny()).ok());
+  EXPECT_EQ(written(), 2 * kRowBytes);
+  kept = client->Encode(SmallImage("k"), Tiny());
+  client.reset();
+  EXPECT_EQ(kept->data, std::string(kRowBytes, 'k')) << "after the client";
+}
+
 TEST_F(ShareMemoryTest, ManyImagesOverAStream) {
   auto client = Sharer(3 * (kRowBytes + 4096));
   size_t next = 0;
@@ -230,7 +265,7 @@ TEST_F(ShareMemoryTest, ManyImagesOverAStream) {
       Tiny(), 8,
       [&](ManyResult result) {
         ASSERT_TRUE(result.embeddings.ok()) << result.embeddings.status();
-        data[result.index] = std::move(result.embeddings->data);
+        data[result.index] = result.embeddings->data;
       });
   EXPECT_TRUE(status.ok()) << status;
   for (size_t i = 0; i < data.size(); ++i) {

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <string>
+#include <utility>
 
 #include "client/flags.h"
 
@@ -24,9 +26,11 @@ Embeddings Rows(DType dtype, int rows, int width) {
   embeddings.dtype = dtype;
   embeddings.rows = rows;
   embeddings.width = width;
+  std::string data;
   for (size_t i = 0; i < rows * width * SizeOf(dtype); ++i) {
-    embeddings.data += static_cast<char>('a' + i % 26);
+    data += static_cast<char>('a' + i % 26);
   }
+  embeddings.Own(std::move(data));
   return embeddings;
 }
 
@@ -63,7 +67,7 @@ TEST(TensorFileTest, Safetensors) {
   header.erase(header.find_last_not_of(' ') + 1);
   EXPECT_EQ(header, R"({"a \"b\"":{"dtype":"BF16","shape":[2,3],"data_offsets":[0,12]},)"
                     R"("c":{"dtype":"F32","shape":[1,3],"data_offsets":[12,24]}})");
-  EXPECT_EQ(file.substr(8 + length), first.data + second.data);
+  EXPECT_EQ(file.substr(8 + length), std::string(first.data) + std::string(second.data));
 }
 
 TEST(TensorFileTest, WhatCannotBeWrittenLeavesNothingBehind) {

@@ -176,7 +176,7 @@ Embeddings Rows(DType dtype, int rows, int width, const std::string& data) {
   embeddings.dtype = dtype;
   embeddings.rows = rows;
   embeddings.width = width;
-  embeddings.data = data;
+  embeddings.Own(data);
   return embeddings;
 }
 

@@ -78,7 +78,7 @@ std::vector<std::string> AnswersOf(const RunningServer& server) {
   for (const std::string& image : kImages) {
     const auto rows = client->Encode(ReadImage(image), Tiny());
     EXPECT_TRUE(rows.ok()) << rows.status();
-    answers.push_back(rows.ok() ? rows->data : "");
+    answers.emplace_back(rows.ok() ? rows->data : "");
   }
   return answers;
 }
