@@ -196,20 +196,18 @@ TEST_F(ShareMemoryTest, SameRowsThroughMemoryAndThroughTheSocket) {
 
 TEST_F(ShareMemoryTest, PixelsAndTheLargestReplyHaveRoom) {
   auto client = Sharer();
-  server_->engine->Play([](const EncodeJob& job) {
-    return FilledResult(job, {9, 1}, 'g');  // the most rows of 9 tiles: 273 + 910
-  });
   Image image;
   image.width = 1;
   image.height = 2;
   image.rgb = "rgbrgb";
   EncodeOptions options;
   options.mode = Mode::kGundam;
-  const auto rows = client->Encode(image, options);
-  ASSERT_TRUE(rows.ok()) << rows.status();
-  EXPECT_EQ(rows->rows, 273 + 910);
-  server_->engine->Play([](const EncodeJob& job) { return FilledResult(job, {1, 9}, 'g'); });
-  EXPECT_TRUE(client->Encode(image, options).ok());
+  for (const TileGrid tiles : {TileGrid{9, 1}, TileGrid{1, 9}}) {  // the latter has the most rows
+    server_->engine->Play([tiles](const EncodeJob& job) { return FilledResult(job, tiles, 'g'); });
+    const auto rows = client->Encode(image, options);
+    ASSERT_TRUE(rows.ok()) << rows.status();
+    EXPECT_EQ(rows->rows, 273 + 10 * tiles.rows * (10 * tiles.columns + 1));
+  }
   EXPECT_EQ(written(), (273 + 910 + 273 + 990) * 2560);
 }
 
