@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/synchronization/mutex.h"
 #include "client/bench_command.h"
 #include "client/checkpoint_command.h"
 #include "client/commands.h"
@@ -85,6 +86,8 @@ const Command* Find(const std::string& name) {
 int main(int argc, char** argv) {
   using deepencoder::client::kExitOk;
   using deepencoder::client::kExitUsage;
+  // Debian's Abseil looks for deadlocks at every lock of gRPC's, under one lock of the whole process.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   mallopt(M_MMAP_THRESHOLD, kMapped);
   mallopt(M_TRIM_THRESHOLD, kKeptAtEnd);
   Words words(argv + 1, argv + argc);

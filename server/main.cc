@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "encoder/version/version.h"
 #include "server/log.h"
 #include "server/metrics/metric_table.h"
@@ -60,6 +61,8 @@ absl::Status StartOf(Server& server) {
 }
 
 int Run(const ServerOptions& options) {
+  // Debian's Abseil looks for deadlocks at every lock of gRPC's, under one lock of the whole process.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   // The thread that waits for signals uses both until the process ends, so they are never freed.
   static auto* const logger = new Logger(options.log_level, options.log_format);
   static auto* const signals = new Signals(logger);
