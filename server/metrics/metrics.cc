@@ -268,8 +268,9 @@ void Metrics::OnDecodeWorkerEnd(WorkerEnd end) { decode_worker_ends_[Index(end)]
 void Metrics::OnCallStarted(Method method) { calls_active_[Index(method)]->Increment(); }
 
 void Metrics::OnCallEnded(Method method, grpc::StatusCode code) {
-  calls_active_[Index(method)]->Decrement();
+  // In this order: whoever sees no call under way sees all of them counted.
   requests_[Index(method)][CodeIndex(code)]->Increment();
+  calls_active_[Index(method)]->Decrement();
 }
 
 void Metrics::OnAnswered(Method method, double seconds) {
