@@ -75,34 +75,62 @@ absl::Status Furnish(int fd, uint64_t bytes, const std::string& name) {
   return absl::OkStatus();
 }
 
+// The memory of a memfd is taken as it is used, like any other.
+absl::Status Seal(int fd, uint64_t bytes) {
+  if (ftruncate(fd, static_cast<off_t>(bytes)) != 0) return Failed("its size", errno);
+  if (flock(fd, LOCK_SH | LOCK_NB) != 0) return Failed("locking", errno);
+  if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    return Failed("sealing", errno);
+  }
+  return absl::OkStatus();
+}
+
+// The descriptor of an object that nobody can find yet.
+absl::StatusOr<int> Open(SharedPool::Kind kind, const std::string& name) {
+  const bool memfd = kind == SharedPool::Kind::kMemfd;
+  const int fd = memfd ? memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING)
+                       : open(kFolder, O_TMPFILE | O_RDWR | O_CLOEXEC, S_IRUSR | S_IWUSR);
+  if (fd >= 0) return fd;
+  if (memfd && (errno == ENOSYS || errno == EPERM)) {
+    return absl::UnimplementedError("shared memory: no memfd on this system");
+  }
+  return Failed(memfd ? "making a memfd" : "making an object in /dev/shm", errno);
+}
+
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<SharedPool>> SharedPool::Create(uint64_t bytes) {
+absl::StatusOr<std::shared_ptr<SharedPool>> SharedPool::Create(uint64_t bytes, Kind kind) {
   if (bytes == 0 || bytes > static_cast<uint64_t>(INT64_MAX)) {
     return absl::InvalidArgumentError("shared memory of 0 bytes, or of too many");
   }
-  RemoveLeftOvers();
-  // Without a name until it is locked.
-  const int fd = open(kFolder, O_TMPFILE | O_RDWR | O_CLOEXEC, S_IRUSR | S_IWUSR);
-  if (fd < 0) return Failed("making an object in /dev/shm", errno);
+  if (kind == Kind::kNamed) RemoveLeftOvers();
   std::string name = RandomName();
-  if (absl::Status status = Furnish(fd, bytes, name); !status.ok()) {
-    close(fd);
+  const absl::StatusOr<int> fd = Open(kind, name);
+  if (!fd.ok()) return fd.status();
+  const absl::Status status = kind == Kind::kMemfd ? Seal(*fd, bytes) : Furnish(*fd, bytes, name);
+  if (!status.ok()) {
+    close(*fd);
     return status;
   }
-  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
   if (memory == MAP_FAILED) {
     const int error = errno;
-    unlink((kFolder + name).c_str());
-    close(fd);
+    if (kind == Kind::kNamed) unlink((kFolder + name).c_str());
+    close(*fd);
     return Failed("mapping", error);
   }
   return std::shared_ptr<SharedPool>(
-      new SharedPool(std::move(name), fd, static_cast<char*>(memory), bytes));
+      new SharedPool(kind, std::move(name), *fd, static_cast<char*>(memory), bytes));
 }
 
-SharedPool::SharedPool(std::string name, int fd, char* memory, uint64_t size)
-    : name_(std::move(name)), fd_(fd), memory_(memory), size_(size), free_({{0, size}}) {}
+SharedPool::SharedPool(Kind kind, std::string name, int fd, char* memory, uint64_t size)
+    : kind_(kind),
+      name_(std::move(name)),
+      fd_(fd),
+      memory_(memory),
+      size_(size),
+      free_({{0, size}}),
+      linked_(kind == Kind::kNamed) {}
 
 SharedPool::~SharedPool() {
   Unlink();

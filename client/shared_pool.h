@@ -1,4 +1,4 @@
-// A POSIX shared memory object of this client, given out in blocks. Knows nothing of servers.
+// Memory of this client that a server can open, given out in blocks. Knows nothing of servers.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@
 
 namespace deepencoder::client {
 
-// The object has a name only between Create and Unlink. It is locked (flock) before it gets one and for as
-// long as it lives, so that the server sees when this process has ended. Thread-safe.
+// A named object has its name only between Create and Unlink. Either kind is locked (flock) before anybody
+// can find it and for as long as it lives, so that the server sees when this process has ended. Thread-safe.
 class SharedPool : public std::enable_shared_from_this<SharedPool> {
  public:
   // Bytes of the pool, given back when it goes.
@@ -41,17 +41,24 @@ class SharedPool : public std::enable_shared_from_this<SharedPool> {
     bool abandoned_ = false;
   };
 
-  // An object of `bytes`, all of it allocated, under a random name; removes the names that clients left
-  // who were killed just then.
-  // Errors: RESOURCE_EXHAUSTED (no room in /dev/shm), INTERNAL.
-  static absl::StatusOr<std::shared_ptr<SharedPool>> Create(uint64_t bytes);
+  enum class Kind : uint8_t {
+    kMemfd,  // whose size cannot change any more: a server that sees this process may map it
+    kNamed,  // a POSIX shared memory object: any server with the same /dev/shm can open it
+  };
+
+  // Of `bytes`, under a random name. Of a named object all is allocated, and the names are removed that
+  // clients left who were killed just then.
+  // Errors: RESOURCE_EXHAUSTED (no room in /dev/shm, no memory), INTERNAL, UNIMPLEMENTED (no memfd here).
+  static absl::StatusOr<std::shared_ptr<SharedPool>> Create(uint64_t bytes, Kind kind);
   ~SharedPool();
   SharedPool(const SharedPool&) = delete;
   SharedPool& operator=(const SharedPool&) = delete;
 
+  Kind kind() const { return kind_; }
   const std::string& name() const { return name_; }
+  int descriptor() const { return fd_; }
   uint64_t size() const { return size_; }
-  // Removes the name; whoever has opened the object keeps it.
+  // Removes the name, if it has one; whoever has opened the object keeps it.
   void Unlink();
 
   // Nothing if there is no room.
@@ -60,10 +67,11 @@ class SharedPool : public std::enable_shared_from_this<SharedPool> {
   bool worn() const;
 
  private:
-  SharedPool(std::string name, int fd, char* memory, uint64_t size);
+  SharedPool(Kind kind, std::string name, int fd, char* memory, uint64_t size);
 
   void GiveBack(uint64_t offset, uint64_t size, bool abandoned);
 
+  const Kind kind_;
   const std::string name_;
   const int fd_;
   char* const memory_;
@@ -71,7 +79,7 @@ class SharedPool : public std::enable_shared_from_this<SharedPool> {
   mutable std::mutex mutex_;
   std::map<uint64_t, uint64_t> free_;  // offset -> size; no two touch
   uint64_t abandoned_ = 0;             // bytes
-  bool linked_ = true;
+  bool linked_;
 };
 
 }  // namespace deepencoder::client

@@ -1,5 +1,7 @@
 #include "client/sharing.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -49,8 +51,14 @@ struct Sharing::Registration {
 
   Registration(std::shared_ptr<SharedPool> of, absl::Time deadline) : pool(std::move(of)) {
     context->set_deadline(absl::ToChronoTime(deadline));
-    request.set_key("/" + pool->name());
     request.set_size(pool->size());
+    if (pool->kind() == SharedPool::Kind::kNamed) {
+      request.set_key("/" + pool->name());
+      return;
+    }
+    request.set_key(pool->name());
+    request.mutable_memfd()->set_pid(getpid());
+    request.mutable_memfd()->set_fd(pool->descriptor());
   }
 };
 
@@ -74,7 +82,16 @@ Sharing::~Sharing() {
 }
 
 absl::Status Sharing::Start(absl::Time deadline) {
-  auto pool = SharedPool::Create(bytes_);
+  const absl::Status status = StartWith(SharedPool::Kind::kMemfd, deadline);
+  // In another container than this process, or older than memfds here.
+  if (absl::IsNotFound(status) || absl::IsUnimplemented(status)) {
+    return StartWith(SharedPool::Kind::kNamed, deadline);
+  }
+  return status;
+}
+
+absl::Status Sharing::StartWith(SharedPool::Kind kind, absl::Time deadline) {
+  auto pool = SharedPool::Create(bytes_, kind);
   if (!pool.ok()) return pool.status();
   Registration registration(*pool, deadline);
   const grpc::Status status = stub_->RegisterRegion(registration.context.get(),
@@ -83,6 +100,7 @@ absl::Status Sharing::Start(absl::Time deadline) {
   if (!status.ok()) return ToStatus(status);
   const std::lock_guard lock(mutex_);
   region_ = Region{*std::move(pool), registration.response.handle()};
+  kind_ = kind;
   return absl::OkStatus();
 }
 
@@ -185,7 +203,7 @@ bool Sharing::Drop(const std::shared_ptr<SharedPool>& pool, bool replace) {
 }
 
 void Sharing::Replace() {
-  auto pool = SharedPool::Create(bytes_);
+  auto pool = SharedPool::Create(bytes_, kind_);
   if (!pool.ok()) {
     const std::lock_guard lock(mutex_);
     replacing_ = false;

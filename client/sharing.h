@@ -32,7 +32,8 @@ class Sharing {
   Sharing(const Sharing&) = delete;
   Sharing& operator=(const Sharing&) = delete;
 
-  // Makes and registers a pool. Errors: SharedPool::Create's, the server's.
+  // Makes and registers a pool: a memfd or, where the server does not see this process, a named object.
+  // Errors: SharedPool::Create's, the server's.
   absl::Status Start(absl::Time deadline);
 
   // Moves the request's image into a block that has room for its reply too. Nothing, and the request as
@@ -61,6 +62,7 @@ class Sharing {
   };
   struct Registration;
 
+  absl::Status StartWith(SharedPool::Kind kind, absl::Time deadline);
   // The most bytes that the reply to this request can have.
   uint64_t ReplyBytes(const v1::EncodeImageRequest& request) const;
   // Stops using `pool`, if it is the one in use; true if this is the caller who should replace it.
@@ -73,6 +75,7 @@ class Sharing {
   const std::function<void()> call_started_, call_ended_;
   std::mutex mutex_;
   std::optional<Region> region_;
+  SharedPool::Kind kind_ = SharedPool::Kind::kMemfd;  // that the server takes
   bool replacing_ = false;
 };
 

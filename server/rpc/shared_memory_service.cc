@@ -1,5 +1,6 @@
 #include "server/rpc/shared_memory_service.h"
 
+#include <optional>
 #include <utility>
 
 namespace deepencoder {
@@ -11,8 +12,12 @@ grpc::ServerUnaryReactor* SharedMemoryService::RegisterRegion(
     v1::RegisterRegionResponse* response) {
   return AnswerAtOnce(rpc_, *context, Method::kRegisterRegion, [&]() -> absl::Status {
     if (absl::Status status = CheckSharing(rpc_.regions, *context); !status.ok()) return status;
+    std::optional<MemfdPlace> memfd;
+    if (request->has_memfd()) {
+      memfd = {.process = request->memfd().pid(), .descriptor = request->memfd().fd()};
+    }
     absl::StatusOr<std::string> handle =
-        rpc_.regions->RegisterHandle(request->key(), request->size());
+        rpc_.regions->RegisterHandle(request->key(), request->size(), memfd);
     if (!handle.ok()) return handle.status();
     response->set_handle(*std::move(handle));
     response->set_idle_seconds(absl::ToDoubleSeconds(rpc_.regions->limits().idle));

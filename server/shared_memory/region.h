@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -17,10 +18,11 @@ namespace deepencoder {
 
 // What a client registers.
 struct RegionSpec {
-  std::string name;     // by which requests refer to it
-  std::string key;      // of the object
-  uint64_t offset = 0;  // of the region in the object, bytes
-  uint64_t size = 0;    // bytes
+  std::string name;                                // by which requests refer to it
+  std::string key;                                 // of the object
+  uint64_t offset = 0;                             // of the region in the object, bytes
+  uint64_t size = 0;                               // bytes
+  std::optional<MemfdPlace> memfd = std::nullopt;  // not set: an object in /dev/shm
 };
 
 // What all regions that exist hold, whether they are still registered or only in use. Thread-safe.

@@ -42,12 +42,13 @@ absl::Status RegionTable::Register(RegionSpec spec) {
   return Add(Scope::kNamed, std::move(spec));
 }
 
-absl::StatusOr<std::string> RegionTable::RegisterHandle(const std::string& key, uint64_t size) {
+absl::StatusOr<std::string> RegionTable::RegisterHandle(const std::string& key, uint64_t size,
+                                                        std::optional<MemfdPlace> memfd) {
   absl::StatusOr<std::string> handle = RandomHandle();
   if (!handle.ok()) return handle;
   const MutexLock lock(mutex_);
   absl::Status status =
-      Add(Scope::kHandle, {.name = *handle, .key = key, .offset = 0, .size = size});
+      Add(Scope::kHandle, {.name = *handle, .key = key, .offset = 0, .size = size, .memfd = memfd});
   if (!status.ok()) return status;
   return handle;
 }
@@ -103,7 +104,9 @@ absl::Status RegionTable::Add(Scope scope, RegionSpec spec) {
         absl::StrCat("there is a shared memory region ", Printable(spec.name), " already"));
   }
   if (absl::Status status = CheckRoom(spec.size); !status.ok()) return status;
-  absl::StatusOr<SharedObject> object = SharedObject::Open(*file);
+  absl::StatusOr<SharedObject> object =
+      spec.memfd ? SharedObject::OpenMemfd(*file, *spec.memfd, spec.offset + spec.size)
+                 : SharedObject::Open(*file);
   if (!object.ok()) return object.status();
   const absl::StatusOr<uint64_t> size = object->Size();
   if (!size.ok()) return size.status();

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -48,7 +49,8 @@ class RegionTable {
   // The object's first `size` bytes, under a new random handle, which is returned. Its client must hold
   // a lock on the object, by which its end is seen; no other region may be in the object.
   // Errors: as Register's, with ALREADY_EXISTS (the object); FAILED_PRECONDITION (no lock).
-  absl::StatusOr<std::string> RegisterHandle(const std::string& key, uint64_t size);
+  absl::StatusOr<std::string> RegisterHandle(const std::string& key, uint64_t size,
+                                             std::optional<MemfdPlace> memfd = std::nullopt);
 
   // Nothing happens if it is not there. Requests that use it end well.
   void Unregister(Scope scope, const std::string& name);

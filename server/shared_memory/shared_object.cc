@@ -1,8 +1,11 @@
 #include "server/shared_memory/shared_object.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -59,6 +62,47 @@ absl::Status CheckFile(const std::string& name, const struct stat& file) {
   return absl::OkStatus();
 }
 
+std::string DescriptorPath(const std::string& process, int fd) {
+  return absl::StrCat("/proc/", process, "/fd/", fd);
+}
+
+// What the kernel calls the file of a descriptor; empty if it is not to be seen.
+std::string LinkText(const std::string& path) {
+  char text[512];
+  const ssize_t size = readlink(path.c_str(), text, sizeof(text));
+  return size < 0 ? std::string() : std::string(text, static_cast<size_t>(size));
+}
+
+// Closes its descriptor at its end.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+  int Release() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_;
+};
+
+absl::Status CheckMemfd(const std::string& name, int fd) {
+  struct statfs system {};
+  if (fstatfs(fd, &system) != 0 || system.f_type != TMPFS_MAGIC) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("memfd ", name, ": is not in ordinary memory (MFD_HUGETLB?)"));
+  }
+  const int seals = fcntl(fd, F_GET_SEALS);
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("memfd ", name, ": must be sealed with F_SEAL_SHRINK"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<SharedObject> SharedObject::Open(const std::string& name) {
@@ -80,14 +124,64 @@ absl::StatusOr<SharedObject> SharedObject::Open(const std::string& name) {
   return SharedObject(name, fd, {file.st_dev, file.st_ino});
 }
 
-SharedObject::SharedObject(std::string name, int fd, Identity identity)
-    : name_(std::move(name)), fd_(fd), identity_(identity) {}
+absl::StatusOr<SharedObject> SharedObject::OpenMemfd(const std::string& name,
+                                                     const MemfdPlace& place, uint64_t bytes) {
+  // One error for all that may be there instead, so that nobody learns what other processes have open.
+  const auto missing = [&] {
+    return absl::NotFoundError(absl::StrCat("process ", place.process, " has no memfd ", name,
+                                            " as descriptor ", place.descriptor,
+                                            ", or this server cannot see it"));
+  };
+  // O_PATH: whatever it is, opening it so does nothing to it.
+  const std::string path = DescriptorPath(absl::StrCat(place.process), place.descriptor);
+  const Descriptor found(open(path.c_str(), O_PATH | O_CLOEXEC));
+  if (found.get() < 0) {
+    return errno == EMFILE || errno == ENFILE ? OpenFailed(name, errno) : missing();
+  }
+  const std::string self = DescriptorPath("self", found.get());
+  struct stat file {};
+  if (LinkText(self) != absl::StrCat("/memfd:", name, " (deleted)") ||
+      fstat(found.get(), &file) != 0 || !S_ISREG(file.st_mode) || file.st_uid != geteuid()) {
+    return missing();
+  }
+  Descriptor opened(open(self.c_str(), O_RDWR | O_CLOEXEC));
+  if (opened.get() < 0) return OpenFailed(name, errno);
+  if (absl::Status status = CheckMemfd(name, opened.get()); !status.ok()) return status;
+  // Its size, now that it cannot shrink.
+  if (fstat(opened.get(), &file) != 0) return OpenFailed(name, errno);
+  if (bytes == 0 || static_cast<uint64_t>(file.st_size) < bytes) {
+    return absl::InvalidArgumentError(absl::StrCat("memfd ", name, " has ", file.st_size,
+                                                   " bytes; the region's end is at ", bytes));
+  }
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, opened.get(), 0);
+  if (memory == MAP_FAILED) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("memfd ", name, ": mapping: ", std::strerror(errno)));
+  }
+  return SharedObject(name, opened.Release(), {file.st_dev, file.st_ino},
+                      {static_cast<std::byte*>(memory), bytes});
+}
+
+SharedObject::SharedObject(std::string name, int fd, Identity identity, std::span<std::byte> memory)
+    : name_(std::move(name)), fd_(fd), identity_(identity), memory_(memory) {}
 
 SharedObject::SharedObject(SharedObject&& other) noexcept
-    : name_(other.name_), fd_(std::exchange(other.fd_, -1)), identity_(other.identity_) {}
+    : name_(other.name_),
+      fd_(std::exchange(other.fd_, -1)),
+      identity_(other.identity_),
+      memory_(std::exchange(other.memory_, {})) {}
 
 SharedObject::~SharedObject() {
+  if (!memory_.empty()) munmap(memory_.data(), memory_.size());
   if (fd_ >= 0) close(fd_);
+}
+
+absl::StatusOr<std::span<std::byte>> SharedObject::Mapped(uint64_t offset, size_t size) const {
+  if (offset <= memory_.size() && size <= memory_.size() - offset) {
+    return memory_.subspan(offset, size);
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("memfd ", name_, ": has ", memory_.size(), " bytes, fewer than the region"));
 }
 
 absl::StatusOr<uint64_t> SharedObject::Size() const {
@@ -97,6 +191,12 @@ absl::StatusOr<uint64_t> SharedObject::Size() const {
 }
 
 absl::Status SharedObject::Read(uint64_t offset, std::span<std::byte> to) const {
+  if (!memory_.empty()) {
+    const auto from = Mapped(offset, to.size());
+    if (!from.ok()) return from.status();
+    std::memcpy(to.data(), from->data(), to.size());
+    return absl::OkStatus();
+  }
   while (!to.empty()) {
     const ssize_t count = pread(fd_, to.data(), to.size(), static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
@@ -116,6 +216,12 @@ absl::Status SharedObject::Read(uint64_t offset, std::span<std::byte> to) const 
 }
 
 absl::Status SharedObject::Write(uint64_t offset, std::span<const std::byte> from) const {
+  if (!memory_.empty()) {
+    const auto to = Mapped(offset, from.size());
+    if (!to.ok()) return to.status();
+    std::memcpy(to->data(), from.data(), from.size());
+    return absl::OkStatus();
+  }
   // Writing behind the end would make the file longer. A client that cuts it after this look gets it
   // back, at most as long as its region, which is counted.
   const absl::StatusOr<uint64_t> size = Size();
@@ -146,6 +252,7 @@ bool SharedObject::IsLockedByOther() const {
 }
 
 void SharedObject::Unlink() const {
+  if (!memory_.empty()) return;
   struct stat file {};
   const std::string path = PathOf(name_);
   if (lstat(path.c_str(), &file) != 0 || Identity{file.st_dev, file.st_ino} != identity_) return;

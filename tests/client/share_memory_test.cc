@@ -1,5 +1,6 @@
 // The client library's shared memory against the real RPC layer over a PuppetEngine.
 #include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,6 +19,7 @@
 
 #include "client/client.h"
 #include "client/shared_pool.h"
+#include "client/sharing.h"
 #include "tests/server/rpc/rpc_fixture.h"
 #include "tests/server/shared_memory/client_object.h"
 
@@ -26,6 +28,8 @@ namespace {
 
 using testing::HasSubstr;
 
+constexpr auto kMemfd = SharedPool::Kind::kMemfd;
+constexpr auto kNamed = SharedPool::Kind::kNamed;
 constexpr uint64_t kShare = 4 << 20;
 constexpr uint64_t kRowBytes = uint64_t{73} * 1280 * 2;  // of a reply in mode tiny
 
@@ -55,40 +59,45 @@ std::string FileOf(const EncodeJob& job) {
 
 bool HasName(const std::string& name) { return access(("/dev/shm/" + name).c_str(), F_OK) == 0; }
 
-// Objects of clients that the server, which is in this process, has open: the kernel's text for each.
+// Memory of clients that this process, which is the server's too, has open: the kernel's text for each.
 std::vector<std::string> OpenObjects() {
   std::vector<std::string> objects;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
     std::error_code gone;
     const std::string path = std::filesystem::read_symlink(entry.path(), gone);
-    if (path.starts_with("/dev/shm/deepencoder-client-")) objects.push_back(path);
+    if (path.starts_with("/dev/shm/deepencoder-client-") ||
+        path.starts_with("/memfd:deepencoder-client-")) {
+      objects.push_back(path);
+    }
   }
   return objects;
 }
 
 TEST(SharedPoolTest, GivesOutBlocksThatDoNotTouch) {
-  auto pool = *SharedPool::Create(1024);
-  std::vector<SharedPool::Block> blocks;
-  while (auto block = pool->Take(100)) blocks.push_back(*std::move(block));
-  EXPECT_EQ(blocks.size(), 8);  // of 128 bytes
-  std::set<uint64_t> offsets;
-  for (const SharedPool::Block& block : blocks) {
-    EXPECT_EQ(block.offset() % 64, 0);
-    EXPECT_TRUE(offsets.insert(block.offset()).second);
+  for (const auto kind : {kMemfd, kNamed}) {
+    auto pool = *SharedPool::Create(1024, kind);
+    std::vector<SharedPool::Block> blocks;
+    while (auto block = pool->Take(100)) blocks.push_back(*std::move(block));
+    EXPECT_EQ(blocks.size(), 8);  // of 128 bytes
+    std::set<uint64_t> offsets;
+    for (const SharedPool::Block& block : blocks) {
+      EXPECT_EQ(block.offset() % 64, 0);
+      EXPECT_TRUE(offsets.insert(block.offset()).second);
+    }
+    // What comes back in any order becomes one piece again.
+    for (const size_t index : {3, 1, 2, 7, 0, 5, 6, 4}) {
+      SharedPool::Block gone = std::move(blocks[index]);
+    }
+    EXPECT_TRUE(pool->Take(1024).has_value());
+    EXPECT_FALSE(pool->Take(1025).has_value());
+    EXPECT_FALSE(pool->Take(UINT64_MAX).has_value());
+    EXPECT_FALSE(SharedPool::Create(0, kind).ok());
+    EXPECT_FALSE(SharedPool::Create(uint64_t{1} << 50, kind).ok()) << "there is no room for it";
   }
-  // What comes back in any order becomes one piece again.
-  for (const size_t index : {3, 1, 2, 7, 0, 5, 6, 4}) {
-    SharedPool::Block gone = std::move(blocks[index]);
-  }
-  EXPECT_TRUE(pool->Take(1024).has_value());
-  EXPECT_FALSE(pool->Take(1025).has_value());
-  EXPECT_FALSE(pool->Take(UINT64_MAX).has_value());
-  EXPECT_FALSE(SharedPool::Create(0).ok());
-  EXPECT_FALSE(SharedPool::Create(uint64_t{1} << 50).ok()) << "there is no room for it";
 }
 
 TEST(SharedPoolTest, ABlockKeepsAPartOfItself) {
-  auto pool = *SharedPool::Create(1024);
+  auto pool = *SharedPool::Create(1024, kNamed);
   auto block = pool->Take(1024);
   char* const data = block->data();
   block->Keep(256, 100);
@@ -102,7 +111,7 @@ TEST(SharedPoolTest, ABlockKeepsAPartOfItself) {
 }
 
 TEST(SharedPoolTest, AbandonedBlocksAreNotGivenOutAgain) {
-  auto pool = *SharedPool::Create(1024);
+  auto pool = *SharedPool::Create(1024, kNamed);
   {
     auto block = pool->Take(512);
     block->Abandon();
@@ -113,14 +122,14 @@ TEST(SharedPoolTest, AbandonedBlocksAreNotGivenOutAgain) {
 }
 
 TEST(SharedPoolTest, HasANameOnlyUntilUnlinkAndRemovesThoseOfTheDead) {
-  auto pool = *SharedPool::Create(4096);
+  auto pool = *SharedPool::Create(4096, kNamed);
   EXPECT_TRUE(HasName(pool->name()));
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
   const pid_t child = fork();
   if (child == 0) {
     // Killed with an object that has its name.
-    const auto made = *SharedPool::Create(4096);
+    const auto made = *SharedPool::Create(4096, kNamed);
     (void)!write(ends[1], made->name().data(), made->name().size());
     kill(getpid(), SIGKILL);
   }
@@ -133,7 +142,7 @@ TEST(SharedPoolTest, HasANameOnlyUntilUnlinkAndRemovesThoseOfTheDead) {
   close(ends[0]);
   close(ends[1]);
   ASSERT_TRUE(dead.starts_with("deepencoder-client-"));
-  auto other = *SharedPool::Create(4096);  // removes it, and not the living
+  auto other = *SharedPool::Create(4096, kNamed);  // removes it, and not the living
   EXPECT_FALSE(HasName(dead));
   EXPECT_TRUE(HasName(pool->name()));
   const std::string name = other->name();
@@ -174,8 +183,8 @@ class ShareMemoryTest : public testing::Test {
 
 TEST_F(ShareMemoryTest, SameRowsThroughMemoryAndThroughTheSocket) {
   auto client = Sharer();
-  EXPECT_THAT(OpenObjects(), testing::ElementsAre(testing::EndsWith(" (deleted)")))
-      << "its name is not needed any more";
+  EXPECT_EQ(OpenObjects().size(), 2) << "the client's descriptor and the server's";
+  EXPECT_THAT(OpenObjects(), testing::Each(testing::StartsWith("/memfd:")));
   auto plain = *Client::Create(server_->address());
   for (const DType dtype : {DType::kBf16, DType::kFp32}) {
     EncodeOptions options = Tiny();
@@ -190,8 +199,48 @@ TEST_F(ShareMemoryTest, SameRowsThroughMemoryAndThroughTheSocket) {
   EXPECT_EQ(written(), 3 * kRowBytes);
   EXPECT_EQ(server_->regions.usage().bytes_read, 2 * 6);
   client.reset();
-  EXPECT_EQ(regions(), 0);
+  // A call of the server's ends just after its reply.
+  EXPECT_TRUE(Eventually([&] { return regions() == 0; }));
   EXPECT_THAT(OpenObjects(), testing::IsEmpty());
+}
+
+// Does not see the client's process.
+class ServerElsewhere final : public v1::SharedMemory::Service {
+ public:
+  grpc::Status RegisterRegion(grpc::ServerContext* /*context*/,
+                              const v1::RegisterRegionRequest* request,
+                              v1::RegisterRegionResponse* response) override {
+    requests.push_back(*request);
+    named.push_back(HasName(request->key().substr(1)));
+    if (request->has_memfd()) return {grpc::StatusCode::NOT_FOUND, "no such memfd"};
+    response->set_handle("handle");
+    return grpc::Status::OK;
+  }
+  std::vector<v1::RegisterRegionRequest> requests;
+  std::vector<bool> named;
+};
+
+TEST(SharingTest, ANamedObjectWhereTheServerDoesNotSeeTheProcess) {
+  ServerElsewhere service;
+  const std::string address =
+      "unix:" + testing::TempDir() + "sharing_test." + std::to_string(getpid()) + ".sock";
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort(address, grpc::InsecureServerCredentials());
+  builder.RegisterService(&service);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  {
+    Sharing sharing(
+        grpc::CreateChannel(address, grpc::InsecureChannelCredentials()), {}, kShare, [] {}, [] {});
+    const absl::Status status = sharing.Start(absl::Now() + absl::Minutes(1));
+    EXPECT_TRUE(status.ok()) << status;
+  }
+  ASSERT_EQ(service.requests.size(), 2);
+  EXPECT_EQ(service.requests[0].memfd().pid(), getpid());
+  EXPECT_FALSE(service.requests[1].has_memfd());
+  EXPECT_EQ(service.requests[1].size(), kShare);
+  EXPECT_TRUE(service.requests[1].key().starts_with("/deepencoder-client-"));
+  EXPECT_EQ(service.named, (std::vector<bool>{false, true}));
+  EXPECT_FALSE(HasName(service.requests[1].key().substr(1))) << "it is not needed any more";
 }
 
 TEST_F(ShareMemoryTest, PixelsAndTheLargestReplyHaveRoom) {

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -68,6 +69,33 @@ class ClientObject {
  private:
   const std::string name_;
   int fd_ = -1;
+};
+
+// A memfd as a client makes it; ends with its owner.
+class ClientMemfd {
+ public:
+  explicit ClientMemfd(size_t bytes, int seals = F_SEAL_SHRINK, unsigned flags = 0)
+      : name_(ClientObject::NewName()),
+        fd_(memfd_create(name_.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING | flags)) {
+    EXPECT_GE(fd_, 0);
+    EXPECT_EQ(ftruncate(fd_, static_cast<off_t>(bytes)), 0);
+    EXPECT_EQ(flock(fd_, LOCK_SH | LOCK_NB), 0);
+    EXPECT_EQ(fcntl(fd_, F_ADD_SEALS, seals), 0);
+  }
+  ~ClientMemfd() { Close(); }
+  ClientMemfd(const ClientMemfd&) = delete;
+  ClientMemfd& operator=(const ClientMemfd&) = delete;
+
+  const std::string& name() const { return name_; }
+  int fd() const { return fd_; }
+  void Close() {
+    if (fd_ >= 0) close(fd_);
+    fd_ = -1;
+  }
+
+ private:
+  const std::string name_;
+  int fd_;
 };
 
 // Descriptors of this process.

@@ -144,6 +144,33 @@ TEST_F(RegionTableTest, NamesAreUniqueAndHandlesAreSecret) {
   EXPECT_NE(*table_.RegisterHandle(third.key(), 10), *handle);
 }
 
+TEST_F(RegionTableTest, AMemfdHasAHandleForAsLongAsItsClientLives) {
+  const int before = OpenDescriptors();
+  {
+    ClientMemfd memfd(1000);
+    const MemfdPlace place = {getpid(), memfd.fd()};
+    EXPECT_EQ(table_.RegisterHandle(memfd.name(), 1001, place).status().code(),
+              absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(table_.RegisterHandle(memfd.name(), kBytes + 1, place).status().code(),
+              absl::StatusCode::kResourceExhausted);
+    EXPECT_EQ(table_.RegisterHandle("x" + memfd.name(), 1000, place).status().code(),
+              absl::StatusCode::kInvalidArgument)
+        << "another program's";
+    const auto handle = table_.RegisterHandle(memfd.name(), 1000, place);
+    ASSERT_TRUE(handle.ok()) << handle.status();
+    EXPECT_EQ(table_.RegisterHandle(memfd.name(), 1000, place).status().code(),
+              absl::StatusCode::kAlreadyExists);
+    table_.Sweep();
+    EXPECT_EQ(regions(), 1);
+    EXPECT_EQ(bytes(), 1000);
+    memfd.Close();
+    table_.Sweep();
+    EXPECT_EQ(regions(), 0);
+    EXPECT_EQ(table_.Find(kHandle, *handle).status().code(), absl::StatusCode::kNotFound);
+  }
+  EXPECT_EQ(OpenDescriptors(), before);
+}
+
 TEST_F(RegionTableTest, AHandleNeedsALock) {
   const ClientObject object(1000, false);
   EXPECT_EQ(table_.RegisterHandle(object.key(), 1000).status().code(),

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <climits>
 #include <thread>
 #include <vector>
 
@@ -59,6 +60,74 @@ TEST(SharedObjectTest, FollowsNoLinksAndOpensOnlyFiles) {
   ASSERT_EQ(unlink(path.c_str()), 0);
   EXPECT_TRUE(SharedObject::Open(target.name()).ok());
   EXPECT_EQ(OpenDescriptors(), before);
+}
+
+TEST(SharedObjectTest, ReadsAndWritesAMemfd) {
+  const ClientMemfd client(100);
+  ASSERT_EQ(pwrite(client.fd(), "from the client", 15, 10), 15);
+  const int before = OpenDescriptors();
+  {
+    auto object = SharedObject::OpenMemfd(client.name(), {getpid(), client.fd()}, 100);
+    ASSERT_TRUE(object.ok()) << object.status();
+    EXPECT_EQ(*object->Size(), 100);
+    std::string bytes(15, '\0');
+    ASSERT_TRUE(object->Read(10, std::as_writable_bytes(std::span(bytes))).ok());
+    EXPECT_EQ(bytes, "from the client");
+    ASSERT_TRUE(object->Write(90, std::as_bytes(std::span("0123456789", 10))).ok());
+    ASSERT_EQ(pread(client.fd(), bytes.data(), 10, 90), 10);
+    EXPECT_EQ(bytes.substr(0, 10), "0123456789");
+    EXPECT_EQ(object->Write(91, std::as_bytes(std::span("0123456789", 10))).code(),
+              absl::StatusCode::kFailedPrecondition);
+    EXPECT_EQ(object->Read(UINT64_MAX, std::as_writable_bytes(std::span(bytes))).code(),
+              absl::StatusCode::kFailedPrecondition);
+    EXPECT_NE(ftruncate(client.fd(), 50), 0) << "its owner cannot cut it";
+    EXPECT_TRUE(object->IsLockedByOther());
+  }
+  EXPECT_EQ(OpenDescriptors(), before);
+}
+
+// Nothing but the memfd of that name, and nobody learns what else there is.
+TEST(SharedObjectTest, OpensNoOtherDescriptorOfAnyProcess) {
+  const ClientMemfd client(100), other(100);
+  const ClientObject file(100);
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const int named = open(file.path().c_str(), O_RDONLY | O_CLOEXEC);
+  const int before = OpenDescriptors();
+  const std::string& name = client.name();
+  for (const MemfdPlace& place :
+       {MemfdPlace{getpid(), other.fd()}, MemfdPlace{getpid(), ends[0]},
+        MemfdPlace{getpid(), named}, MemfdPlace{getpid(), 4000}, MemfdPlace{getpid(), -1},
+        MemfdPlace{1, client.fd()}, MemfdPlace{0, 0}, MemfdPlace{-1, 5}, MemfdPlace{INT_MAX, 1}}) {
+    const absl::Status status = SharedObject::OpenMemfd(name, place, 100).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kNotFound) << status;
+    EXPECT_THAT(Text(status), HasSubstr("has no memfd " + name));
+  }
+  EXPECT_EQ(SharedObject::OpenMemfd(file.name(), {getpid(), named}, 100).status().code(),
+            absl::StatusCode::kNotFound);
+  EXPECT_EQ(OpenDescriptors(), before);
+  for (const int fd : {ends[0], ends[1], named}) close(fd);
+}
+
+TEST(SharedObjectTest, AMemfdThatCouldKillTheServerIsRefused) {
+  const ClientMemfd loose(100, 0), grown(100, F_SEAL_GROW);
+  for (const ClientMemfd* client : {&loose, &grown}) {
+    const absl::Status status =
+        SharedObject::OpenMemfd(client->name(), {getpid(), client->fd()}, 100).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(Text(status), HasSubstr("F_SEAL_SHRINK"));
+  }
+  const ClientMemfd small(100);
+  for (const uint64_t bytes : {uint64_t{0}, uint64_t{101}, UINT64_MAX}) {
+    EXPECT_EQ(SharedObject::OpenMemfd(small.name(), {getpid(), small.fd()}, bytes).status().code(),
+              absl::StatusCode::kInvalidArgument);
+  }
+  // Of huge pages there may be none when they are touched, which is a signal, too.
+  const ClientMemfd huge(0, F_SEAL_SHRINK, MFD_HUGETLB);
+  const absl::Status status =
+      SharedObject::OpenMemfd(huge.name(), {getpid(), huge.fd()}, 0).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(Text(status), HasSubstr("MFD_HUGETLB"));
 }
 
 // A server that may open everything still opens only what is its user's.
