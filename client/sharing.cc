@@ -82,7 +82,7 @@ Sharing::~Sharing() {
 }
 
 absl::Status Sharing::Start(absl::Time deadline) {
-  const absl::Status status = StartWith(SharedPool::Kind::kMemfd, deadline);
+  absl::Status status = StartWith(SharedPool::Kind::kMemfd, deadline);
   // In another container than this process, or older than memfds here.
   if (absl::IsNotFound(status) || absl::IsUnimplemented(status)) {
     return StartWith(SharedPool::Kind::kNamed, deadline);
