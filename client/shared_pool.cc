@@ -22,9 +22,6 @@ namespace {
 constexpr char kFolder[] = "/dev/shm/";
 // Begins as the server's --shared-memory-prefix does, unless that was changed.
 constexpr char kNameStart[] = "deepencoder-client-";
-constexpr uint64_t kAlignment = 64;  // of a block: a cache line
-
-uint64_t Rounded(uint64_t size) { return (size + kAlignment - 1) / kAlignment * kAlignment; }
 
 absl::Status Failed(const char* what, int error) {
   const std::string text = absl::StrCat("shared memory: ", what, ": ", std::strerror(error));

@@ -18,6 +18,9 @@ namespace deepencoder::client {
 // can find it and for as long as it lives, so that the server sees when this process has ended. Thread-safe.
 class SharedPool : public std::enable_shared_from_this<SharedPool> {
  public:
+  // Bytes up to the next multiple of 64, a cache line: where a block begins, and rows behind an image.
+  static constexpr uint64_t Rounded(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
+
   // Bytes of the pool, given back when it goes.
   class Block {
    public:

@@ -16,12 +16,8 @@ namespace {
 // A server of this host answers at once, or not at all.
 constexpr absl::Duration kCallTimeout = absl::Seconds(5);
 constexpr absl::Duration kFarewellTimeout = absl::Seconds(1);
-constexpr uint64_t kAlignment =
-    64;  // of the rows behind the image: any element's, and a cache line
 // Every answer of the server carries it.
 constexpr char kRequestIdKey[] = "x-request-id";
-
-uint64_t Aligned(uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 const std::string& ImageOf(const v1::EncodeImageRequest& request) {
   return request.has_raw() ? request.raw().rgb() : request.encoded();
@@ -100,7 +96,6 @@ absl::Status Sharing::StartWith(SharedPool::Kind kind, absl::Time deadline) {
   if (!status.ok()) return ToStatus(status);
   const std::lock_guard lock(mutex_);
   region_ = Region{*std::move(pool), registration.response.handle()};
-  kind_ = kind;
   return absl::OkStatus();
 }
 
@@ -133,9 +128,10 @@ std::optional<SharedPool::Block> Sharing::Place(v1::EncodeImageRequest& request)
     region = region_;
   }
   if (!region) return std::nullopt;
-  std::optional<SharedPool::Block> block = region->pool->Take(Aligned(image.size()) + reply);
+  std::optional<SharedPool::Block> block =
+      region->pool->Take(SharedPool::Rounded(image.size()) + reply);
   if (!block) {
-    if (region->pool->worn() && Drop(region->pool, true)) Replace();
+    if (region->pool->worn() && Drop(region->pool, true)) Replace(region->pool->kind());
     return std::nullopt;
   }
   std::memcpy(block->data(), image.data(), image.size());
@@ -147,7 +143,7 @@ std::optional<SharedPool::Block> Sharing::Place(v1::EncodeImageRequest& request)
   } else {
     SetRange(region->handle, block->offset(), image_bytes, *request.mutable_encoded_range());
   }
-  SetRange(region->handle, block->offset() + Aligned(image_bytes), reply,
+  SetRange(region->handle, block->offset() + SharedPool::Rounded(image_bytes), reply,
            *request.mutable_reply_range());
   return block;
 }
@@ -189,7 +185,7 @@ bool Sharing::IsRefusal(grpc::StatusCode code) {
 }
 
 void Sharing::OnRefusal(grpc::StatusCode code, const SharedPool::Block& block) {
-  if (Drop(block.pool(), code == grpc::StatusCode::NOT_FOUND)) Replace();
+  if (Drop(block.pool(), code == grpc::StatusCode::NOT_FOUND)) Replace(block.pool()->kind());
 }
 
 bool Sharing::Drop(const std::shared_ptr<SharedPool>& pool, bool replace) {
@@ -202,8 +198,8 @@ bool Sharing::Drop(const std::shared_ptr<SharedPool>& pool, bool replace) {
   return true;
 }
 
-void Sharing::Replace() {
-  auto pool = SharedPool::Create(bytes_, kind_);
+void Sharing::Replace(SharedPool::Kind kind) {
+  auto pool = SharedPool::Create(bytes_, kind);
   if (!pool.ok()) {
     const std::lock_guard lock(mutex_);
     replacing_ = false;

@@ -67,7 +67,7 @@ class Sharing {
   uint64_t ReplyBytes(const v1::EncodeImageRequest& request) const;
   // Stops using `pool`, if it is the one in use; true if this is the caller who should replace it.
   bool Drop(const std::shared_ptr<SharedPool>& pool, bool replace);
-  void Replace();
+  void Replace(SharedPool::Kind kind);
 
   const std::unique_ptr<v1::SharedMemory::Stub> stub_;
   const v1::ModelInfo info_;
@@ -75,7 +75,6 @@ class Sharing {
   const std::function<void()> call_started_, call_ended_;
   std::mutex mutex_;
   std::optional<Region> region_;
-  SharedPool::Kind kind_ = SharedPool::Kind::kMemfd;  // that the server takes
   bool replacing_ = false;
 };
 

@@ -142,7 +142,7 @@ class DevicePool {
   void Fail(const Work& work, const absl::Status& why);
   // Whether nothing waits, neither here nor in `work` behind its first image.
   bool IdleAfter(const Work& work);
-  // Tells of the views that are encoded; true if some were not finite, which failed.
+  // Tells of the views that are encoded; false if some were not finite, which failed.
   bool Finish(const Work& work, int side, absl::Time started, absl::Time ended);
   // After values that are not finite: is it the slot?
   absl::Status CheckSlot(SlotState* state, int side);

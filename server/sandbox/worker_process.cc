@@ -21,6 +21,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "encoder/base/descriptor.h"
 #include "server/heap.h"
 #include "server/sandbox/confinement.h"
 
@@ -67,22 +68,11 @@ absl::Status NoWorker(const char* call, int error) {
       absl::StrCat("no decode worker could be started: ", call, ": ", std::strerror(error)));
 }
 
-// Numbers that none of a worker's own descriptors has, so that putting one in place closes no other.
-constexpr int kFirstSpare = 100;
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fcntl(fd, F_DUPFD_CLOEXEC, kFirstSpare)) {}
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  const int fd_;
-};
+// Under a number that none of a worker's own descriptors has, so that putting one in place closes no other.
+int Spare(int fd) {
+  constexpr int kFirstSpare = 100;
+  return fcntl(fd, F_DUPFD_CLOEXEC, kFirstSpare);
+}
 
 bool ByItsOwnDoing(int signal) {
   constexpr int kFaults[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGSYS, SIGTRAP};
@@ -116,7 +106,7 @@ absl::Status WorkerProcess::Spawn() {
     close(ends[1]);
     return NoWorker("setsockopt", errno);
   }
-  const Descriptor socket(ends[1]), file(file_->fd()), pixels(pixels_->fd());
+  const Descriptor socket(Spare(ends[1])), file(Spare(file_->fd())), pixels(Spare(pixels_->fd()));
   close(ends[1]);
   if (socket.get() < 0 || file.get() < 0 || pixels.get() < 0) return NoWorker("dup", EMFILE);
 

@@ -46,9 +46,9 @@ class RegionTable {
   // regions or bytes), SharedObject::Open's.
   absl::Status Register(RegionSpec spec);
 
-  // The object's first `size` bytes, under a new random handle, which is returned. Its client must hold
+  // The first `size` bytes of the object, or of the memfd, under a new random handle, which is returned. Its client must hold
   // a lock on the object, by which its end is seen; no other region may be in the object.
-  // Errors: as Register's, with ALREADY_EXISTS (the object); FAILED_PRECONDITION (no lock).
+  // Errors: as Register's, with ALREADY_EXISTS (the object); FAILED_PRECONDITION (no lock); SharedObject::OpenMemfd's.
   absl::StatusOr<std::string> RegisterHandle(const std::string& key, uint64_t size,
                                              std::optional<MemfdPlace> memfd = std::nullopt);
 

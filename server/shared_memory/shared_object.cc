@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "encoder/base/descriptor.h"
 
 namespace deepencoder {
 namespace {
@@ -72,22 +73,6 @@ std::string LinkText(const std::string& path) {
   const ssize_t size = readlink(path.c_str(), text, sizeof(text));
   return size < 0 ? std::string() : std::string(text, static_cast<size_t>(size));
 }
-
-// Closes its descriptor at its end.
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-  int Release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
 
 absl::Status CheckMemfd(const std::string& name, int fd) {
   struct statfs system {};

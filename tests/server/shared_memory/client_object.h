@@ -1,4 +1,4 @@
-// A shared memory object as a client makes it, for the tests; ends with its owner.
+// Shared memory as a client makes it, for the tests; ends with its owner.
 #pragma once
 
 #include <fcntl.h>
@@ -13,22 +13,12 @@
 
 namespace deepencoder {
 
-class ClientObject {
+class ClientFile {
  public:
   static constexpr char kPrefix[] = "deepencoder-test";
 
-  explicit ClientObject(size_t bytes, bool locked = true) : name_(NewName()) {
-    fd_ = open(path().c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    EXPECT_GE(fd_, 0) << path();
-    Resize(bytes);
-    if (locked) Lock();
-  }
-  ~ClientObject() {
-    Unlink();
-    Close();
-  }
-  ClientObject(const ClientObject&) = delete;
-  ClientObject& operator=(const ClientObject&) = delete;
+  ClientFile(const ClientFile&) = delete;
+  ClientFile& operator=(const ClientFile&) = delete;
 
   // A name of this process that no object has.
   static std::string NewName() {
@@ -37,18 +27,15 @@ class ClientObject {
   }
 
   const std::string& name() const { return name_; }
-  std::string key() const { return "/" + name_; }
-  std::string path() const { return "/dev/shm/" + name_; }
+  int fd() const { return fd_; }
 
   void Resize(size_t bytes) const { EXPECT_EQ(ftruncate(fd_, static_cast<off_t>(bytes)), 0); }
   void Lock() const { EXPECT_EQ(flock(fd_, LOCK_SH | LOCK_NB), 0); }
-  void Unlink() const { unlink(path().c_str()); }
   // What the kernel does for a client that was killed.
   void Close() {
     if (fd_ >= 0) close(fd_);
     fd_ = -1;
   }
-  bool has_name() const { return access(path().c_str(), F_OK) == 0; }
   size_t size() const {
     struct stat file {};
     EXPECT_EQ(fstat(fd_, &file), 0);
@@ -66,36 +53,42 @@ class ClientObject {
     return bytes;
   }
 
+ protected:
+  ClientFile() : name_(NewName()) {}
+  ~ClientFile() { Close(); }
+  void Open(int fd, size_t bytes) {
+    EXPECT_GE(fd, 0) << name_;
+    fd_ = fd;
+    Resize(bytes);
+  }
+
  private:
   const std::string name_;
   int fd_ = -1;
 };
 
-// A memfd as a client makes it; ends with its owner.
-class ClientMemfd {
+// A POSIX shared memory object.
+class ClientObject : public ClientFile {
  public:
-  explicit ClientMemfd(size_t bytes, int seals = F_SEAL_SHRINK, unsigned flags = 0)
-      : name_(ClientObject::NewName()),
-        fd_(memfd_create(name_.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING | flags)) {
-    EXPECT_GE(fd_, 0);
-    EXPECT_EQ(ftruncate(fd_, static_cast<off_t>(bytes)), 0);
-    EXPECT_EQ(flock(fd_, LOCK_SH | LOCK_NB), 0);
-    EXPECT_EQ(fcntl(fd_, F_ADD_SEALS, seals), 0);
+  explicit ClientObject(size_t bytes, bool locked = true) {
+    Open(open(path().c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600), bytes);
+    if (locked) Lock();
   }
-  ~ClientMemfd() { Close(); }
-  ClientMemfd(const ClientMemfd&) = delete;
-  ClientMemfd& operator=(const ClientMemfd&) = delete;
+  ~ClientObject() { Unlink(); }
 
-  const std::string& name() const { return name_; }
-  int fd() const { return fd_; }
-  void Close() {
-    if (fd_ >= 0) close(fd_);
-    fd_ = -1;
+  std::string key() const { return "/" + name(); }
+  std::string path() const { return "/dev/shm/" + name(); }
+  void Unlink() const { unlink(path().c_str()); }
+  bool has_name() const { return access(path().c_str(), F_OK) == 0; }
+};
+
+class ClientMemfd : public ClientFile {
+ public:
+  explicit ClientMemfd(size_t bytes, int seals = F_SEAL_SHRINK, unsigned flags = 0) {
+    Open(memfd_create(name().c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING | flags), bytes);
+    Lock();
+    EXPECT_EQ(fcntl(fd(), F_ADD_SEALS, seals), 0);
   }
-
- private:
-  const std::string name_;
-  int fd_;
 };
 
 // Descriptors of this process.
