@@ -82,10 +82,10 @@ bool ByItsOwnDoing(int signal) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const WorkerOptions& options) {
-  auto file = SharedRegion::Create("deepencoder-file", options.max_file_bytes);
+  auto file = SharedRegion::Create("decode-file", options.max_file_bytes);
   if (!file.ok()) return file.status();
-  auto pixels = SharedRegion::Create("deepencoder-pixels",
-                                     size_t{3} * static_cast<size_t>(options.max_pixels));
+  auto pixels =
+      SharedRegion::Create("decode-pixels", size_t{3} * static_cast<size_t>(options.max_pixels));
   if (!pixels.ok()) return pixels.status();
   std::unique_ptr<WorkerProcess> worker(
       new WorkerProcess(options, *std::move(file), *std::move(pixels)));
