@@ -163,7 +163,7 @@ DevicePool::Work DevicePool::StillWanted(const Batch& batch, absl::Time now) {
     const Request& request = *item.task->request();
     if (const auto gone = request.Gone(now)) {
       context_.events->OnGone(item.task, *gone);
-    } else if (!request.answered()) {
+    } else if (!request.answered() && item.task->BeginWriting()) {
       work.items.push_back(item.task->Item(item.view));
       work.sources.push_back(&item);
     }
@@ -183,6 +183,7 @@ absl::Status DevicePool::RunBatch(SlotState* state, const Batch& batch, HeldTurn
     turn->Pass();
   });
   const absl::Time ended = context_.clock->Now();
+  for (const BatchItem* item : work.sources) item->task->EndWriting();
   bool finite = false;
   if (!status.ok()) {
     Fail(work, status);
@@ -222,7 +223,7 @@ absl::Status DevicePool::Encode(SlotState* state, int side, const Work& work, En
                                 const std::function<void()>& computed) {
   const auto on_late = [&] {
     OnStuck(state, absl::StrCat("a batch of ", work.items.size(), " views of side ", side));
-    Fail(work, StuckStatus());
+    for (const BatchItem* item : work.sources) context_.events->OnStuck(item->task, StuckStatus());
   };
   return InSlot(state, on_late, [&](EncoderSlot* slot) {
     return slot->EncodeAhead(side, work.items, stats, computed);

@@ -53,6 +53,8 @@ class PoolEvents {
   virtual void OnEncoded(const std::shared_ptr<ImageTask>& task, bool idle) = 0;
   // Views of it may still be in other slots.
   virtual void OnFailed(const std::shared_ptr<ImageTask>& task, const absl::Status& why) = 0;
+  // The same, and the call that was to write its rows may do so at any time to come.
+  virtual void OnStuck(const std::shared_ptr<ImageTask>& task, const absl::Status& why) = 0;
   // Was not encoded, for nobody waits for it. May come more than once for an image.
   virtual void OnGone(const std::shared_ptr<ImageTask>& task, DropReason reason) = 0;
   // The device is lost; `waiting` was still queued there.
@@ -131,7 +133,7 @@ class DevicePool {
   // Encodes what is still wanted of the batch. Passes the turn when the device is done with it; has it
   // again if there was a fault.
   absl::Status RunBatch(SlotState* state, const Batch& batch, HeldTurn* turn);
-  // What is still wanted of it now: a client may have left since the batch was made.
+  // What is still wanted of it now: a client may have left since the batch was made. BeginWriting is called.
   Work StillWanted(const Batch& batch, absl::Time now);
   // `call`, numbered among the slot's (SlotTurn) and watched; what it throws is a status.
   absl::Status InSlot(SlotState* state, const std::function<void()>& on_late,

@@ -50,6 +50,17 @@ struct RawPixels {
   SharedBytes rgb;  // width * height * 3
 };
 
+// Memory of the client's for a job's rows. Slots write it from when the job's views are queued until before its
+// `done` is called, and never after.
+class ReplyMemory {
+ public:
+  virtual ~ReplyMemory() = default;
+  virtual std::span<std::byte> bytes() const = 0;  // the client may change them at any time
+  // The one exception: a call into a device is stuck, the job fails now, and the call may yet write. Called before
+  // `done`; the client must not be led to believe that the memory is its own again.
+  virtual void Abandon() = 0;
+};
+
 struct EncodeJob {
   std::string request_id;  // for logs
   std::string client;      // whose limits it counts against
@@ -62,6 +73,9 @@ struct EncodeJob {
   absl::Time deadline = absl::InfiniteFuture();
   std::shared_ptr<CancelFlag> cancel;  // may be null
   std::shared_ptr<Timeline> timeline;  // filled on the job's way; null: nobody wants to know
+  // Where the rows are to lie; null: in memory of the engine's, where they also are if it keeps results for
+  // other jobs.
+  std::shared_ptr<ReplyMemory> reply_memory;
 };
 
 // Bytes of the job's image as the client sent it.
@@ -82,6 +96,7 @@ struct EncodeResult {
   TileGrid tiles;
   StageSeconds seconds;
   bool cache_hit = false;
+  bool in_reply_memory = false;  // data lies in the job's
 };
 
 using EncodeDone = std::function<void(absl::StatusOr<EncodeResult>)>;

@@ -7,8 +7,7 @@ namespace deepencoder {
 
 ImageTask::ImageTask(std::shared_ptr<Request> request, std::shared_ptr<const void> backend,
                      std::shared_ptr<const ViewSet> views, const ViewPlan& plan,
-                     SequenceLayout layout, std::shared_ptr<std::byte[]> rows,
-                     const StageSeconds& so_far)
+                     SequenceLayout layout, TaskRows rows, const StageSeconds& so_far)
     : request_(std::move(request)),
       backend_(std::move(backend)),
       views_(std::move(views)),
@@ -24,8 +23,48 @@ EncodeItem ImageTask::Item(int view) const {
   return EncodeItem{.views = views_.get(),
                     .view = view,
                     .dtype = type,
-                    .rows = rows_.get() + ReplyBytes(place.first_row, type),
+                    .rows = rows_.data.get() + ReplyBytes(place.first_row, type),
                     .line_stride = ReplyBytes(place.line_stride, type)};
+}
+
+bool ImageTask::BeginWriting() {
+  MutexLock lock(mutex_);
+  if (failing_) return false;
+  ++writers_;
+  return true;
+}
+
+void ImageTask::EndWriting() {
+  std::function<void()> then;
+  {
+    MutexLock lock(mutex_);
+    if (--writers_ == 0) then.swap(when_unwritten_);
+  }
+  if (then) then();
+}
+
+void ImageTask::WhenUnwritten(std::function<void()> then) {
+  {
+    MutexLock lock(mutex_);
+    failing_ = true;
+    if (rows_.in_reply_memory && writers_ > 0) {
+      when_unwritten_ = std::move(then);
+      return;
+    }
+  }
+  then();
+}
+
+void ImageTask::Abandon() {
+  if (!rows_.in_reply_memory) return;
+  request_->job.reply_memory->Abandon();
+  std::function<void()> then;
+  {
+    MutexLock lock(mutex_);
+    failing_ = true;
+    then.swap(when_unwritten_);
+  }
+  if (then) then();
 }
 
 bool ImageTask::FinishView(absl::Time queued, absl::Time started, absl::Time ended) {
@@ -39,7 +78,8 @@ bool ImageTask::FinishView(absl::Time queued, absl::Time started, absl::Time end
 EncodeResult ImageTask::Result(absl::Time now) const {
   MutexLock lock(mutex_);
   EncodeResult result;
-  result.data = rows_;
+  result.data = rows_.data;
+  result.in_reply_memory = rows_.in_reply_memory;
   result.bytes = ReplyBytes(layout_.rows, request_->job.dtype);
   result.rows = layout_.rows;
   result.dtype = request_->job.dtype;

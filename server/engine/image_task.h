@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "absl/base/thread_annotations.h"
@@ -17,13 +18,20 @@
 
 namespace deepencoder {
 
+// Where the rows of an image go.
+struct TaskRows {
+  std::shared_ptr<std::byte[]> data;
+  // Lies in the job's reply_memory: an image that fails is answered once no slot writes there any more.
+  bool in_reply_memory = false;
+};
+
 // Thread-safe: slots finish different views of one image at once.
 class ImageTask {
  public:
-  // `backend` keeps alive what `views` were made by. `rows` holds layout.rows rows of the job's type.
+  // `backend` keeps alive what `views` were made by. `rows` has room for layout.rows rows of the job's type.
   ImageTask(std::shared_ptr<Request> request, std::shared_ptr<const void> backend,
             std::shared_ptr<const ViewSet> views, const ViewPlan& plan, SequenceLayout layout,
-            std::shared_ptr<std::byte[]> rows, const StageSeconds& so_far);
+            TaskRows rows, const StageSeconds& so_far);
 
   const std::shared_ptr<Request>& request() const { return request_; }
   int view_count() const { return views_->size(); }
@@ -31,6 +39,15 @@ class ImageTask {
   // Of backend memory, a view's share.
   int64_t bytes_per_view() const { return static_cast<int64_t>(views_->bytes()) / view_count(); }
   EncodeItem Item(int view) const;
+
+  // Around a slot's call that writes rows. False: the image is failing, and none may begin.
+  bool BeginWriting();
+  void EndWriting();
+  // The image has failed: runs `then` when no slot writes its rows any more, now or from EndWriting. At once if the
+  // rows are the engine's own, for then it does not matter.
+  void WhenUnwritten(std::function<void()> then);
+  // A slot's call is stuck, and may write whenever it goes on: that is not waited for.
+  void Abandon();
 
   // A view's rows are written, or given up. True for the last one: nothing refers to the rows then.
   bool FinishView(absl::Time queued, absl::Time started, absl::Time ended);
@@ -47,11 +64,14 @@ class ImageTask {
   const std::shared_ptr<const ViewSet> views_;
   const ViewPlan plan_;
   const SequenceLayout layout_;
-  const std::shared_ptr<std::byte[]> rows_;
+  const TaskRows rows_;
   const StageSeconds so_far_;  // decode, views and assemble
 
   mutable Mutex mutex_;
   int unfinished_ ABSL_GUARDED_BY(mutex_);
+  int writers_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool failing_ ABSL_GUARDED_BY(mutex_) = false;
+  std::function<void()> when_unwritten_ ABSL_GUARDED_BY(mutex_);
   absl::Time queued_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
   absl::Time first_start_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
   absl::Time last_end_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();

@@ -366,11 +366,11 @@ absl::Status ServingEngine::DecodeAndQueue(const std::shared_ptr<Request>& reque
         absl::StrCat("the backend made ", (*views)->size(), " views of ", layout.views.size()));
   }
   const size_t reply_bytes = ReplyBytes(layout.rows, job.dtype);
-  // Not filled with zeros: markers and views cover every row. The markers are written now, beside other
-  // images' computing, and not when the last view is done.
-  auto rows = std::make_shared_for_overwrite<std::byte[]>(reply_bytes);
+  absl::StatusOr<TaskRows> rows = RowsFor(job, reply_bytes);
+  if (!rows.ok()) return rows.status();
+  // Now, beside other images' computing, and not when the last view is done.
   FillMarkerRows(layout, backends->special().image_newline.data(),
-                 backends->special().view_separator.data(), job.dtype, rows.get());
+                 backends->special().view_separator.data(), job.dtype, rows->data.get());
   lap(Stage::kAssemble, &seconds.assemble);
 
   // The pixels go when this function returns.
@@ -378,7 +378,7 @@ absl::Status ServingEngine::DecodeAndQueue(const std::shared_ptr<Request>& reque
                     StoredBytes(job) + static_cast<int64_t>((*views)->bytes() + reply_bytes));
   DevicePool& pool = assignment->pool();
   const auto task = std::make_shared<ImageTask>(request, assignment, *std::move(views), *plan,
-                                                std::move(layout), std::move(rows), seconds);
+                                                std::move(layout), *std::move(rows), seconds);
   {
     MutexLock lock(times_mutex_);
     times_[job.mode].Add(SecondsBetween(request->begun, clock_->Now()));
@@ -386,6 +386,21 @@ absl::Status ServingEngine::DecodeAndQueue(const std::shared_ptr<Request>& reque
   // The device was lost just now: to another one, by the same way.
   if (!pool.Enqueue(task)) Resubmit(request);
   return absl::OkStatus();
+}
+
+absl::StatusOr<TaskRows> ServingEngine::RowsFor(const EncodeJob& job, size_t bytes) const {
+  // What others get from the cache must not lie where a client can change it.
+  if (job.reply_memory == nullptr || cache_ != nullptr) {
+    // Not filled with zeros: markers and views cover every row.
+    return TaskRows{.data = std::make_shared_for_overwrite<std::byte[]>(bytes)};
+  }
+  const std::span<std::byte> memory = job.reply_memory->bytes();
+  if (memory.size() < bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the rows have ", bytes, " bytes; the memory for them has ", memory.size()));
+  }
+  return TaskRows{.data = std::shared_ptr<std::byte[]>(job.reply_memory, memory.data()),
+                  .in_reply_memory = true};
 }
 
 absl::Status ServingEngine::WithHint(const absl::Status& status) const {
@@ -408,16 +423,28 @@ void ServingEngine::OnEncoded(const std::shared_ptr<ImageTask>& task, bool idle)
 }
 
 void ServingEngine::OnFailed(const std::shared_ptr<ImageTask>& task, const absl::Status& why) {
-  Fail(task->request(), WithHint(why));
+  if (!task->request()->ClaimAnswer()) return;
+  task->WhenUnwritten(
+      [this, request = task->request(), why = WithHint(why)] { PostDenial(request, why); });
+}
+
+void ServingEngine::OnStuck(const std::shared_ptr<ImageTask>& task, const absl::Status& why) {
+  task->Abandon();
+  Fail(task->request(), why);
 }
 
 void ServingEngine::OnGone(const std::shared_ptr<ImageTask>& task, DropReason reason) {
-  Drop(task->request(), reason, Stage::kCompute);
+  if (!task->request()->ClaimAnswer()) return;
+  observer_->OnDrop(reason, Stage::kCompute);
+  task->WhenUnwritten([this, request = task->request(), why = StatusOf(reason, Stage::kCompute)] {
+    PostDenial(request, why);
+  });
 }
 
 void ServingEngine::OnLost(const std::vector<std::shared_ptr<ImageTask>>& waiting) {
   for (const std::shared_ptr<ImageTask>& task : waiting) {
-    if (!task->request()->answered()) Resubmit(task->request());
+    if (task->request()->answered()) continue;
+    task->WhenUnwritten([this, request = task->request()] { Resubmit(request); });
   }
   if (!CanServe()) FailWaiting();
 }
@@ -449,11 +476,15 @@ bool ServingEngine::DropIfLate(const std::shared_ptr<Request>& request,
 void ServingEngine::Drop(const std::shared_ptr<Request>& request, DropReason reason, Stage before) {
   if (!request->ClaimAnswer()) return;
   observer_->OnDrop(reason, before);
-  replies_->Post([this, request, status = StatusOf(reason, before)] { Deny(*request, status); });
+  PostDenial(request, StatusOf(reason, before));
 }
 
 void ServingEngine::Fail(const std::shared_ptr<Request>& request, const absl::Status& why) {
   if (!request->ClaimAnswer()) return;
+  PostDenial(request, why);
+}
+
+void ServingEngine::PostDenial(const std::shared_ptr<Request>& request, const absl::Status& why) {
   replies_->Post([this, request, why] { Deny(*request, why); });
 }
 

@@ -113,6 +113,8 @@ class ServingEngine final : public Engine, private PoolEvents {
   // What waits for a decode thread ends with UNAVAILABLE.
   void FailWaiting();
   // A device that is short of memory now may have some later.
+  // Where `bytes` of rows are to lie. Errors: INVALID_ARGUMENT (the job's memory is too small).
+  absl::StatusOr<TaskRows> RowsFor(const EncodeJob& job, size_t bytes) const;
   absl::Status WithHint(const absl::Status& status) const;
   // Its device was lost before it was encoded: from the start, on another.
   void Resubmit(const std::shared_ptr<Request>& request);
@@ -120,6 +122,7 @@ class ServingEngine final : public Engine, private PoolEvents {
   // ---- step 3
   void OnEncoded(const std::shared_ptr<ImageTask>& task, bool idle) override;
   void OnFailed(const std::shared_ptr<ImageTask>& task, const absl::Status& why) override;
+  void OnStuck(const std::shared_ptr<ImageTask>& task, const absl::Status& why) override;
   void OnGone(const std::shared_ptr<ImageTask>& task, DropReason reason) override;
   void OnLost(const std::vector<std::shared_ptr<ImageTask>>& waiting) override;
 
@@ -127,6 +130,8 @@ class ServingEngine final : public Engine, private PoolEvents {
   // Each claims the answer, does nothing if another has, and posts it to the reply thread.
   void Fail(const std::shared_ptr<Request>& request, const absl::Status& why);
   void Drop(const std::shared_ptr<Request>& request, DropReason reason, Stage before);
+  // For who has claimed the answer.
+  void PostDenial(const std::shared_ptr<Request>& request, const absl::Status& why);
   void Share(const std::shared_ptr<Request>& request, const EncodeResult& result);  // of another
   // Drop if nobody waits for it; true then.
   bool DropIfGone(const std::shared_ptr<Request>& request, Stage before);

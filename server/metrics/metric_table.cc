@@ -88,7 +88,7 @@ constexpr MetricSpec kTable[] = {
     {MetricId::kSharedMemoryBytes, "deepencoder_shared_memory_bytes", kGauge, "bytes", "", kNone,
      "Their sizes together."},
     {MetricId::kSharedMemoryCopied, "deepencoder_shared_memory_copied_bytes_total", kCounter, "bytes", "direction", kNone,
-     "Bytes copied from (read) and to (write) clients' shared memory."},
+     "Bytes copied from (read) and written to (write) clients' shared memory."},
     {MetricId::kSharedMemoryEnded, "deepencoder_shared_memory_ended_total", kCounter, "", "reason", kNone,
      "Regions that ended without being unregistered: not used for long (idle), or their client's process has ended (client_ended)."},
     // ---- the server

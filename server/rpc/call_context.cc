@@ -25,6 +25,7 @@ absl::StatusOr<ImageCall> MakeCall(const std::shared_ptr<const v1::EncodeImageRe
   job->request_id = std::move(request_id);
   job->deadline = deadline;
   job->cancel = std::move(cancel);
+  if (*window) job->reply_memory = ReplyMemoryIn(**window);
   return ImageCall{*std::move(job), *std::move(window)};
 }
 
@@ -32,7 +33,11 @@ absl::StatusOr<grpc::ByteBuffer> WriteReply(std::string id, const EncodeResult& 
                                             const std::optional<RegionWindow>& window) {
   v1::EncodeImageResponse response = ToResponse(std::move(id), result);
   if (!window) return SerializeResponse(response, result);
-  if (absl::Status status = WriteRows(result, *window, 0); !status.ok()) return status;
+  if (result.in_reply_memory) {
+    window->region->CountWritten(result.bytes);
+  } else if (absl::Status status = WriteRows(result, *window, 0); !status.ok()) {
+    return status;
+  }
   response.set_shared_bytes(result.bytes);
   return SerializeResponse(response);
 }

@@ -3,7 +3,9 @@
 #include <grpcpp/server_context.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -64,6 +66,30 @@ absl::StatusOr<std::optional<RegionWindow>> ReplyWindowOf(const v1::EncodeImageR
     return status;
   }
   return RegionWindow{*std::move(region), range.offset(), range.size()};
+}
+
+namespace {
+
+class WindowMemory final : public ReplyMemory {
+ public:
+  WindowMemory(std::shared_ptr<const Region> region, std::span<std::byte> bytes)
+      : region_(std::move(region)), bytes_(bytes) {}
+  std::span<std::byte> bytes() const override { return bytes_; }
+  void Abandon() override { region_->Retire(); }
+
+ private:
+  const std::shared_ptr<const Region> region_;
+  const std::span<std::byte> bytes_;
+};
+
+}  // namespace
+
+std::shared_ptr<ReplyMemory> ReplyMemoryIn(const RegionWindow& window) {
+  constexpr uintptr_t kAlignment = 16;
+  const auto memory = window.region->Memory(window.offset, window.size);
+  if (!memory.ok() || memory->empty()) return nullptr;
+  if (reinterpret_cast<uintptr_t>(memory->data()) % kAlignment != 0) return nullptr;
+  return std::make_shared<WindowMemory>(window.region, *memory);
 }
 
 absl::Status WriteRows(const EncodeResult& result, const RegionWindow& window, uint64_t at) {

@@ -42,6 +42,10 @@ absl::StatusOr<SharedBytes> ReadRange(const v1::SharedRange& range, int64_t max_
 absl::StatusOr<std::optional<RegionWindow>> ReplyWindowOf(const v1::EncodeImageRequest& request,
                                                           const FindRegion& find);
 
+// The window as memory that rows can be written to at once; null if it is not mapped, or lies so that rows would not
+// begin at a multiple of 16 bytes.
+std::shared_ptr<ReplyMemory> ReplyMemoryIn(const RegionWindow& window);
+
 // The rows of `result` into the window, from byte `at` of it.
 // Errors: INVALID_ARGUMENT (too small), Region::Write's.
 absl::Status WriteRows(const EncodeResult& result, const RegionWindow& window, uint64_t at);

@@ -42,8 +42,13 @@ absl::Status Region::Write(uint64_t offset, std::span<const std::byte> bytes) co
   if (absl::Status status = object_.Write(spec_.offset + offset, bytes); !status.ok()) {
     return status;
   }
-  usage_->bytes_written += static_cast<int64_t>(bytes.size());
+  CountWritten(bytes.size());
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::span<std::byte>> Region::Memory(uint64_t offset, uint64_t size) const {
+  if (absl::Status status = CheckRange(offset, size); !status.ok()) return status;
+  return object_.Memory(spec_.offset + offset, size);
 }
 
 }  // namespace deepencoder

@@ -53,10 +53,21 @@ class Region {
   // Errors: CheckRange's, SharedObject::Write's.
   absl::Status Write(uint64_t offset, std::span<const std::byte> bytes) const;
 
+  // The range where it lies, which lives as long as the region; empty if the object is not mapped.
+  // Errors: CheckRange's.
+  absl::StatusOr<std::span<std::byte>> Memory(uint64_t offset, uint64_t size) const;
+  // What was written there is counted by who wrote it.
+  void CountWritten(uint64_t bytes) const { usage_->bytes_written += static_cast<int64_t>(bytes); }
+
+  // From now on the table does not find it: what lies in it may still be written by a call that is stuck.
+  void Retire() const { retired_ = true; }
+  bool retired() const { return retired_; }
+
  private:
   const RegionSpec spec_;
   const SharedObject object_;
   const std::shared_ptr<RegionUsage> usage_;
+  mutable std::atomic<bool> retired_{false};
 };
 
 // Where the rows of a reply go.

@@ -156,11 +156,11 @@ absl::StatusOr<std::shared_ptr<const Region>> RegionTable::Find(Scope scope,
                                                                 const std::string& name) {
   const MutexLock lock(mutex_);
   const auto at = entries_.find({scope, name});
-  if (at == entries_.end()) {
-    return absl::NotFoundError(
-        absl::StrCat("there is no shared memory region ", Printable(name),
-                     ": it was not registered, or has ended (unregistered, or not used for ",
-                     absl::FormatDuration(limits_.idle), ")"));
+  if (at == entries_.end() || at->second.region->retired()) {
+    return absl::NotFoundError(absl::StrCat(
+        "there is no shared memory region ", Printable(name),
+        ": it was not registered, or has ended (unregistered, not used for ",
+        absl::FormatDuration(limits_.idle), ", or a device is stuck that may write there)"));
   }
   at->second.last_used = clock_->Now();
   return at->second.region;
@@ -181,6 +181,7 @@ void RegionTable::SweepLocked() {
       return true;
     }
     const bool used = entry.region.use_count() > 1;  // by a request
+    if (entry.region->retired()) return !used;
     if (used || now - entry.last_used < limits_.idle) return false;
     ++ended_idle_;
     return true;

@@ -2,7 +2,8 @@
 //
 // A region ends when it is unregistered, when the process that holds a lock (flock) on its object has
 // ended, or when no request has used it for a while. So the server holds no descriptor for ever, and a
-// client that is killed leaves nothing here.
+// client that is killed leaves nothing here. One that is retired is not found any more, but stays in its object's
+// way until the calls that may write there have returned.
 #pragma once
 
 #include <cstdint>

@@ -88,6 +88,17 @@ absl::Status CheckMemfd(const std::string& name, int fd) {
   return absl::OkStatus();
 }
 
+// A page of a memfd is counted when it is touched, and where the kernel promises no more memory than it has
+// (vm.overcommit_memory = 2) it may be refused then, which is SIGBUS like a page behind the end.
+absl::Status CheckOvercommit() {
+  const Descriptor file(open("/proc/sys/vm/overcommit_memory", O_RDONLY | O_CLOEXEC));
+  char mode = '0';
+  if (file.get() < 0 || read(file.get(), &mode, 1) != 1 || mode != '2') return absl::OkStatus();
+  return absl::UnimplementedError(
+      "no memfd is mapped where vm.overcommit_memory is 2, for touching it might end this server; "
+      "register a named object");
+}
+
 }  // namespace
 
 absl::StatusOr<SharedObject> SharedObject::Open(const std::string& name) {
@@ -138,6 +149,7 @@ absl::StatusOr<SharedObject> SharedObject::OpenMemfd(const std::string& name,
     return absl::InvalidArgumentError(absl::StrCat("memfd ", name, " has ", file.st_size,
                                                    " bytes; the region's end is at ", bytes));
   }
+  if (absl::Status status = CheckOvercommit(); !status.ok()) return status;
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, opened.get(), 0);
   if (memory == MAP_FAILED) {
     return absl::ResourceExhaustedError(
@@ -161,7 +173,8 @@ SharedObject::~SharedObject() {
   if (fd_ >= 0) close(fd_);
 }
 
-absl::StatusOr<std::span<std::byte>> SharedObject::Mapped(uint64_t offset, size_t size) const {
+absl::StatusOr<std::span<std::byte>> SharedObject::Memory(uint64_t offset, size_t size) const {
+  if (memory_.empty()) return memory_;
   if (offset <= memory_.size() && size <= memory_.size() - offset) {
     return memory_.subspan(offset, size);
   }
@@ -177,7 +190,7 @@ absl::StatusOr<uint64_t> SharedObject::Size() const {
 
 absl::Status SharedObject::Read(uint64_t offset, std::span<std::byte> to) const {
   if (!memory_.empty()) {
-    const auto from = Mapped(offset, to.size());
+    const auto from = Memory(offset, to.size());
     if (!from.ok()) return from.status();
     std::memcpy(to.data(), from->data(), to.size());
     return absl::OkStatus();
@@ -202,7 +215,7 @@ absl::Status SharedObject::Read(uint64_t offset, std::span<std::byte> to) const 
 
 absl::Status SharedObject::Write(uint64_t offset, std::span<const std::byte> from) const {
   if (!memory_.empty()) {
-    const auto to = Mapped(offset, from.size());
+    const auto to = Memory(offset, from.size());
     if (!to.ok()) return to.status();
     std::memcpy(to->data(), from.data(), from.size());
     return absl::OkStatus();

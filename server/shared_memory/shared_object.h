@@ -2,8 +2,9 @@
 //
 // A file in /dev/shm is never mapped. The client may cut it at any time, and an access to a mapping behind the
 // file's end kills the process with SIGBUS; pread and pwrite then end short. A memfd that is sealed against
-// that (F_SEAL_SHRINK, which nobody can take back) is mapped: copying takes half the time so.
-// Nothing is used where it lies: a decoder must not read bytes that another process changes while it looks.
+// that (F_SEAL_SHRINK, which nobody can take back) is mapped: copying takes half the time so, and rows can be
+// written where they are wanted at once. Nothing is read where it lies: a decoder must not read bytes that another
+// process changes while it looks.
 #pragma once
 
 #include <sys/types.h>
@@ -44,7 +45,7 @@ class SharedObject {
   // of which there may be none when they are touched) and sealed against shrinking.
   // Errors: NOT_FOUND (none of that name and user is to be seen there, whatever else is), INVALID_ARGUMENT (has
   // fewer bytes), FAILED_PRECONDITION (not sealed, or not in memory), RESOURCE_EXHAUSTED (file descriptors,
-  // addresses), INTERNAL.
+  // addresses), UNIMPLEMENTED (not on this host), INTERNAL.
   static absl::StatusOr<SharedObject> OpenMemfd(const std::string& name, const MemfdPlace& place,
                                                 uint64_t bytes);
 
@@ -61,6 +62,10 @@ class SharedObject {
   absl::Status Read(uint64_t offset, std::span<std::byte> to) const;
   absl::Status Write(uint64_t offset, std::span<const std::byte> from) const;
 
+  // A part of the mapping, which lives as long as this; empty if there is none.
+  // Errors: FAILED_PRECONDITION (does not lie in it).
+  absl::StatusOr<std::span<std::byte>> Memory(uint64_t offset, size_t size) const;
+
   // Whether another process holds flock(2) on the file. The kernel lets go of it when that process ends,
   // however it ends.
   bool IsLockedByOther() const;
@@ -70,9 +75,6 @@ class SharedObject {
 
  private:
   SharedObject(std::string name, int fd, Identity identity, std::span<std::byte> memory = {});
-
-  // A part of the mapping. Errors: FAILED_PRECONDITION (does not lie in it).
-  absl::StatusOr<std::span<std::byte>> Mapped(uint64_t offset, size_t size) const;
 
   const std::string name_;
   int fd_;

@@ -4,11 +4,14 @@
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <thread>
+#include <vector>
 
 #include "absl/time/clock.h"
 #include "encoder/base/dtype.h"
@@ -409,6 +412,30 @@ TEST_F(ServingTest, ClientEncodesToFiles) {
   EXPECT_THAT(run.out, HasSubstr("\"shape\":[73,1280]"));
   EXPECT_TRUE(std::filesystem::exists(folder + "/small_page.safetensors"));
   EXPECT_TRUE(std::filesystem::exists(folder + "/palette.safetensors"));
+}
+
+// The server writes the rows where the client reads them, each view's when it is done.
+TEST_F(ServingTest, SharedMemoryHasTheRowsThatMessagesHave) {
+  const std::string written = R"(deepencoder_shared_memory_copied_bytes_total{direction="write"})";
+  const auto plain = server_->NewClient("unix"), sharing = server_->NewClient("unix");
+  ASSERT_TRUE(sharing->ShareMemory(64 << 20).ok());
+  const double before = server_->Metrics().at(written);
+  EXPECT_LE(SequenceError(*sharing, kTinyPage, client::DType::kFp32), kFp32Bar);
+  EXPECT_LE(SequenceError(*sharing, kGundamWide, client::DType::kFp32), kFp32Bar);
+  std::vector<std::thread> callers;
+  std::atomic<int64_t> bytes{0};
+  for (const SequenceCase& what : {kTinyPage, kGundamWide, kTinyPage, kGundamWide}) {
+    callers.emplace_back([&, what] {
+      const auto want = plain->Encode(ReadImage(what.image), In(what.mode));
+      const auto got = sharing->Encode(ReadImage(what.image), In(what.mode));
+      ASSERT_TRUE(want.ok() && got.ok()) << want.status() << got.status();
+      EXPECT_EQ(got->data, want->data);
+      bytes += static_cast<int64_t>(got->data.size());
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  const double fp32_bytes = 4.0 * 1280 * (73 + 10 * (10 * 6 + 1) + 272 + 1);
+  EXPECT_EQ(server_->Metrics().at(written) - before, fp32_bytes + static_cast<double>(bytes));
 }
 
 TEST_F(ServingTest, LoadGoesThroughSharedMemory) {

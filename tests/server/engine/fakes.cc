@@ -377,7 +377,7 @@ std::shared_ptr<ImageTask> MakeTask(std::vector<int> sides, absl::Time deadline,
       std::move(job), [](const absl::StatusOr<EncodeResult>&) {}, absl::UnixEpoch());
   return std::make_shared<ImageTask>(std::move(request), nullptr,
                                      std::make_shared<const FakeViews>(std::move(sides), 0),
-                                     ViewPlan{}, SequenceLayout{}, nullptr, StageSeconds{});
+                                     ViewPlan{}, SequenceLayout{}, TaskRows{}, StageSeconds{});
 }
 
 }  // namespace deepencoder

@@ -1,6 +1,7 @@
 // Images and rows of deepencoder.v1 through shared memory, over real sockets.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -34,10 +35,13 @@ class SharedMemoryTest : public testing::Test {
   }
 
   grpc::Status Register(const ClientObject& object, uint64_t size, std::string* handle) {
-    grpc::ClientContext context;
     v1::RegisterRegionRequest request;
     request.set_key(object.key());
     request.set_size(size);
+    return Register(request, handle);
+  }
+  grpc::Status Register(const v1::RegisterRegionRequest& request, std::string* handle) {
+    grpc::ClientContext context;
     v1::RegisterRegionResponse response;
     const grpc::Status status = shared_stub_->RegisterRegion(&context, request, &response);
     *handle = response.handle();
@@ -46,6 +50,16 @@ class SharedMemoryTest : public testing::Test {
   std::string Registered(const ClientObject& object) {
     std::string handle;
     EXPECT_TRUE(Register(object, kObject, &handle).ok());
+    return handle;
+  }
+  std::string Registered(const ClientMemfd& memfd) {
+    v1::RegisterRegionRequest request;
+    request.set_key(memfd.name());
+    request.set_size(kObject);
+    request.mutable_memfd()->set_pid(getpid());
+    request.mutable_memfd()->set_fd(memfd.fd());
+    std::string handle;
+    EXPECT_TRUE(Register(request, &handle).ok());
     return handle;
   }
   void Unregister(const std::string& handle) {
@@ -107,6 +121,70 @@ TEST_F(SharedMemoryTest, FileAndRowsGoThroughIt) {
   Unregister(handle);
   // The server may still be about to drop a call whose answer is here.
   EXPECT_TRUE(Eventually([&] { return server_.regions.usage().regions == 0; }));
+}
+
+TEST_F(SharedMemoryTest, RowsAreWrittenWhereTheClientWantsThem) {
+  const ClientMemfd memfd(kObject);
+  memfd.Put(0, "the file");
+  const std::string handle = Registered(memfd);
+  server_.engine->Play([](const EncodeJob& job) -> absl::StatusOr<EncodeResult> {
+    if (job.reply_memory == nullptr) return absl::InternalError("no memory for the rows");
+    EncodeResult result = FilledResult(job);
+    const auto memory = job.reply_memory->bytes();
+    if (memory.size() != result.bytes) return absl::InternalError("memory of another size");
+    std::fill(memory.begin(), memory.end(), std::byte{'w'});
+    result.data = std::shared_ptr<const std::byte[]>(job.reply_memory, memory.data());
+    result.in_reply_memory = true;
+    return result;
+  });
+  ASSERT_TRUE(Call(Request(handle, 8)).ok());
+  EXPECT_EQ(response_.shared_bytes(), kRowBytes);
+  EXPECT_TRUE(response_.data().empty());
+  EXPECT_EQ(memfd.Get(kRowsAt, kRowBytes), std::string(kRowBytes, 'w'));
+  EXPECT_EQ(memfd.Get(kRowsAt - 1, 1), std::string(1, '\0'));
+  EXPECT_EQ(memfd.Get(kRowsAt + kRowBytes, 1), std::string(1, '\0'));
+  EXPECT_EQ(server_.regions.usage().bytes_written, kRowBytes);
+
+  // An engine that has them elsewhere has them copied.
+  server_.engine->Play([](const EncodeJob& job) { return FilledResult(job, {}, 'c'); });
+  ASSERT_TRUE(Call(Request(handle, 8)).ok());
+  EXPECT_EQ(response_.shared_bytes(), kRowBytes);
+  EXPECT_EQ(memfd.Get(kRowsAt, kRowBytes), std::string(kRowBytes, 'c'));
+  EXPECT_EQ(server_.regions.usage().bytes_written, 2 * kRowBytes);
+}
+
+TEST_F(SharedMemoryTest, WhatIsNotMappedOrNotAlignedIsNoPlaceForRows) {
+  const ClientMemfd memfd(kObject);
+  const ClientObject object(kObject);
+  for (const std::string& handle : {Registered(memfd), Registered(object)}) {
+    memfd.Put(0, "the file");
+    object.Put(0, "the file");
+    bool given = true;
+    server_.engine->Play([&given](const EncodeJob& job) {
+      given = job.reply_memory != nullptr;
+      return FilledResult(job);
+    });
+    v1::EncodeImageRequest request = Request(handle, 8);
+    request.mutable_reply_range()->set_offset(kRowsAt + 8);
+    ASSERT_TRUE(Call(request).ok());
+    EXPECT_FALSE(given);
+    EXPECT_EQ(response_.shared_bytes(), kRowBytes);
+  }
+}
+
+TEST_F(SharedMemoryTest, ARegionThatAStuckDeviceMayWriteIsGone) {
+  const ClientMemfd memfd(kObject);
+  memfd.Put(0, "the file");
+  const std::string handle = Registered(memfd);
+  grpc::Status status;
+  std::thread caller([&] { status = Call(Request(handle, 8)); });
+  PuppetEngine::Held held = server_.engine->Take();
+  ASSERT_NE(held.job.reply_memory, nullptr);
+  held.job.reply_memory->Abandon();
+  held.done(absl::InternalError("the device did not answer"));
+  caller.join();
+  EXPECT_EQ(status.error_code(), grpc::INTERNAL);
+  EXPECT_EQ(Call(Request(handle, 8)).error_code(), grpc::NOT_FOUND);
 }
 
 TEST_F(SharedMemoryTest, PixelsGoThroughIt) {

@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 
 #include <atomic>
+#include <cstring>
 #include <memory>
 #include <set>
 #include <thread>
@@ -169,6 +170,46 @@ TEST_F(RegionTableTest, AMemfdHasAHandleForAsLongAsItsClientLives) {
     EXPECT_EQ(table_.Find(kHandle, *handle).status().code(), absl::StatusCode::kNotFound);
   }
   EXPECT_EQ(OpenDescriptors(), before);
+}
+
+TEST_F(RegionTableTest, WhatIsMappedCanBeWrittenWhereItLies) {
+  const ClientMemfd memfd(1000);
+  const ClientObject named(1000);
+  const auto handle = table_.RegisterHandle(memfd.name(), 900, MemfdPlace{getpid(), memfd.fd()});
+  ASSERT_TRUE(handle.ok());
+  ASSERT_TRUE(Register("named", named, 900).ok());
+  const auto region = table_.Find(kHandle, *handle);
+  ASSERT_TRUE(region.ok());
+  const auto memory = (*region)->Memory(890, 10);
+  ASSERT_TRUE(memory.ok());
+  ASSERT_EQ(memory->size(), 10);
+  std::memcpy(memory->data(), "0123456789", 10);
+  EXPECT_EQ(memfd.Get(890, 10), "0123456789");
+  EXPECT_EQ((*region)->Memory(891, 10).status().code(), absl::StatusCode::kInvalidArgument);
+  const auto unmapped = (*table_.Find(kNamed, "named"))->Memory(890, 10);
+  ASSERT_TRUE(unmapped.ok());
+  EXPECT_TRUE(unmapped->empty());
+}
+
+// Nobody gets what a stuck call may still write, not even as a new region.
+TEST_F(RegionTableTest, ARetiredRegionIsNotFoundAndKeepsItsObject) {
+  const ClientMemfd memfd(1000);
+  const MemfdPlace place = {getpid(), memfd.fd()};
+  const auto handle = table_.RegisterHandle(memfd.name(), 1000, place);
+  ASSERT_TRUE(handle.ok());
+  std::shared_ptr<const Region> held = *table_.Find(kHandle, *handle);
+  held->Retire();
+  const absl::Status status = table_.Find(kHandle, *handle).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("stuck"));
+  table_.Sweep();
+  EXPECT_EQ(table_.RegisterHandle(memfd.name(), 1000, place).status().code(),
+            absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(regions(), 1);
+  held.reset();  // the call has returned
+  table_.Sweep();
+  EXPECT_EQ(regions(), 0);
+  EXPECT_TRUE(table_.RegisterHandle(memfd.name(), 1000, place).ok());
 }
 
 TEST_F(RegionTableTest, AHandleNeedsALock) {
