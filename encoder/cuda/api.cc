@@ -18,6 +18,7 @@
 #include "kernels/arguments.h"
 #include "kernels/linear.h"
 
+using deepencoder::cuda::BatchOrder;
 using deepencoder::cuda::Code;
 using deepencoder::cuda::FreeMemory;
 using deepencoder::cuda::LoadedCode;
@@ -39,6 +40,7 @@ struct DeBackend {
   Weights weights;
   std::unique_ptr<deepencoder::kernels::LinearContext> linears;
   PlanSet plans;
+  std::unique_ptr<BatchOrder> order;
   std::unique_ptr<ViewPool> views;
   std::mutex creating;  // captures are made one after another
 };
@@ -133,6 +135,7 @@ Status CreateBackend(const DeBackendOptions& options, const DeTensor* tensors, i
   DEEPENCODER_RETURN(
       PlanSet::Create(backend->weights, source.sides, buckets, *backend->linears, &backend->plans));
   backend->linears->ReleaseScratch();
+  DEEPENCODER_RETURN(BatchOrder::Create(&backend->order));
   // What is gone beside the weights, the driver took for kernels: it loads each when it is first needed, here to be
   // measured. (Another process' allocations meanwhile would be counted too.)
   DEEPENCODER_RETURN(FreeMemory(&free_after));
@@ -214,8 +217,8 @@ DeCode CreateSlot(DeBackend* backend, DeSlot** slot, DeError* error) {
     if (backend == nullptr || slot == nullptr) return InvalidArgument("an argument is null");
     const std::lock_guard lock(backend->creating);
     std::unique_ptr<Slot> made;
-    DEEPENCODER_RETURN(
-        Slot::Create(backend->device, backend->plans, backend->graphs, &backend->account, &made));
+    DEEPENCODER_RETURN(Slot::Create(backend->device, backend->plans, backend->graphs,
+                                    backend->order.get(), &backend->account, &made));
     *slot = reinterpret_cast<DeSlot*>(made.release());
     return {};
   });

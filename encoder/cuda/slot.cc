@@ -9,6 +9,19 @@
 #include "kernels/arguments.h"
 
 namespace deepencoder::cuda {
+namespace {
+
+// Patches in a batch from which it counts as large (BatchOrder): four views of 1024 pixels, eleven of 640. Measured on
+// an H200: with all batches in order a pair of small ones takes 8 % longer and 3 % fewer gundam pages are encoded, with
+// these no fewer than with none.
+constexpr int64_t kLargeBatch = int64_t{4} * 64 * 64;
+
+bool IsLarge(const EncoderPlan& plan) {
+  const int64_t grid = GridOf(plan.side());
+  return plan.batch() * grid * grid >= kLargeBatch;
+}
+
+}  // namespace
 
 Status PlanSet::Create(const Weights& weights, const std::vector<int>& sides,
                        const std::vector<int>& buckets, kernels::LinearContext& linears,
@@ -46,10 +59,10 @@ struct Slot::Tables {
   }
 };
 
-Status Slot::Create(int device, const PlanSet& plans, bool graphs, MemoryAccount* account,
-                    std::unique_ptr<Slot>* slot) {
+Status Slot::Create(int device, const PlanSet& plans, bool graphs, BatchOrder* order,
+                    MemoryAccount* account, std::unique_ptr<Slot>* slot) {
   DEEPENCODER_CUDA_RETURN(cudaSetDevice(device));
-  std::unique_ptr<Slot> made(new Slot(device, plans, account));
+  std::unique_ptr<Slot> made(new Slot(device, plans, order, account));
   DEEPENCODER_RETURN(made->Allocate());
   if (graphs) {
     for (const auto& [key, plan] : plans.all()) DEEPENCODER_RETURN(made->Capture(plan));
@@ -209,25 +222,32 @@ Status CheckItems(int device, int side, const DeEncodeItem* items, int count) {
 
 }  // namespace
 
+Status Slot::LaunchEncoder(const EncoderPlan& plan, cudaGraphExec_t graph, const Call& call) {
+  DEEPENCODER_CUDA_RETURN(cudaEventRecord(call.begin, stream_));
+  if (trace_ != nullptr) {
+    DEEPENCODER_RETURN(RunTraced(plan));
+  } else if (graph != nullptr) {
+    DEEPENCODER_CUDA_RETURN(cudaGraphLaunch(graph, stream_));
+  } else {
+    DEEPENCODER_RETURN(Run(plan));
+  }
+  DEEPENCODER_CUDA_RETURN(cudaEventRecord(call.end, stream_));
+  return {};
+}
+
 Status Slot::Launch(const EncoderPlan& plan, const DeEncodeItem* items, int count, Call& call,
                     DeEncodeStats* stats) {
   const size_t reply_bytes = FillTables(plan, items, count, call);
   DEEPENCODER_CUDA_RETURN(cudaMemcpyAsync(tables_.data(), call.tables.data(), call.tables.bytes(),
                                           cudaMemcpyHostToDevice, stream_));
-  DEEPENCODER_CUDA_RETURN(cudaEventRecord(call.begin, stream_));
-  const auto graph = trace_ == nullptr ? graphs_.find(&plan) : graphs_.end();
-  if (trace_ != nullptr) {
-    DEEPENCODER_RETURN(RunTraced(plan));
-  } else if (graph != graphs_.end()) {
-    DEEPENCODER_CUDA_RETURN(cudaGraphLaunch(graph->second, stream_));
-  } else {
-    DEEPENCODER_RETURN(Run(plan));
-  }
-  DEEPENCODER_CUDA_RETURN(cudaEventRecord(call.end, stream_));
+  const auto found = trace_ == nullptr ? graphs_.find(&plan) : graphs_.end();
+  const cudaGraphExec_t graph = found == graphs_.end() ? nullptr : found->second;
+  const auto launch = [&] { return LaunchEncoder(plan, graph, call); };
+  DEEPENCODER_RETURN(IsLarge(plan) ? order_->Launch(stream_, launch) : launch());
   DEEPENCODER_CUDA_RETURN(cudaMemcpyAsync(call.reply.data(), arena_.at(plan.reply_offset()),
                                           reply_bytes, cudaMemcpyDeviceToHost, stream_));
   DEEPENCODER_CUDA_RETURN(cudaEventRecord(call.copied, stream_));
-  *stats = {plan.batch(), graph != graphs_.end() ? 1 : 0, 0};
+  *stats = {plan.batch(), graph != nullptr ? 1 : 0, 0};
   return {};
 }
 

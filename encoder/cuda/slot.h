@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "encoder/backend/cuda_abi.h"
+#include "encoder/cuda/batch_order.h"
 #include "encoder/cuda/encoder_plan.h"
 #include "encoder/cuda/memory.h"
 
@@ -40,9 +41,9 @@ class PlanSet {
 
 class Slot {
  public:
-  // `plans` and `account` must outlive the slot. With graphs, captures one for every plan.
-  static Status Create(int device, const PlanSet& plans, bool graphs, MemoryAccount* account,
-                       std::unique_ptr<Slot>* slot);
+  // `plans`, `order` (of the device) and `account` must outlive the slot. With graphs, captures one for every plan.
+  static Status Create(int device, const PlanSet& plans, bool graphs, BatchOrder* order,
+                       MemoryAccount* account, std::unique_ptr<Slot>* slot);
   ~Slot();
   Slot(const Slot&) = delete;
   Slot& operator=(const Slot&) = delete;
@@ -62,8 +63,8 @@ class Slot {
     cudaEvent_t begin = nullptr, end = nullptr, copied = nullptr;
   };
 
-  Slot(int device, const PlanSet& plans, MemoryAccount* account)
-      : device_(device), plans_(plans), account_(account) {}
+  Slot(int device, const PlanSet& plans, BatchOrder* order, MemoryAccount* account)
+      : device_(device), plans_(plans), order_(order), account_(account) {}
   Status Allocate();
   Status Capture(const EncoderPlan& plan);
   Status Run(const EncoderPlan& plan, const PassTrace& trace = {});
@@ -72,6 +73,8 @@ class Slot {
   // Starts a batch on the stream.
   Status Launch(const EncoderPlan& plan, const DeEncodeItem* items, int count, Call& call,
                 DeEncodeStats* stats);
+  // From `call.begin` to `call.end`.
+  Status LaunchEncoder(const EncoderPlan& plan, cudaGraphExec_t graph, const Call& call);
   size_t FillTables(const EncoderPlan& plan, const DeEncodeItem* items, int count,
                     const Call& call);
   void Scatter(const EncoderPlan& plan, const DeEncodeItem* items, int count,
@@ -79,6 +82,7 @@ class Slot {
 
   int device_;
   const PlanSet& plans_;
+  BatchOrder* order_;
   MemoryAccount* account_;
   cudaStream_t stream_ = nullptr;
   DeviceBuffer arena_, workspace_, tables_;
