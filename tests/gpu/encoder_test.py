@@ -206,6 +206,28 @@ class Invariance(unittest.TestCase):
         other.close()
         eager.close()
 
+    def test_slots_beside_each_other(self):
+        """Large batches of two slots follow each other on the device, small ones run beside them."""
+        slots = [self.device.slot(), self.device.slot()]
+        want = {side: [self.alone(slots[0], side, i) for i in range(8)] for side in self.views}
+        counts, wrong = (8, 1, 8, 4, 2), []
+
+        def work(thread):
+            for number in range(30):
+                count = counts[(number + thread) % len(counts)]
+                for side in self.views:
+                    rows = slots[thread].encode(side, self.views[side][:count])
+                    wrong.extend((thread, number, side, i) for i in range(count) if not np.array_equal(rows[i], want[side][i]))
+
+        threads = [threading.Thread(target=work, args=(thread,)) for thread in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(wrong, [])
+        for slot in slots:
+            slot.close()
+
     def test_next_batch_beside_the_rows_of_the_last(self):
         slot = self.device.slot()
         batches = [(side, first, count) for side in self.views for first, count in ((0, 4), (4, 1), (2, 3), (5, 2))] * 3
