@@ -210,7 +210,7 @@ class Invariance(unittest.TestCase):
         """Large batches of two slots follow each other on the device, small ones run beside them."""
         slots = [self.device.slot(), self.device.slot()]
         want = {side: [self.alone(slots[0], side, i) for i in range(8)] for side in self.views}
-        counts, wrong = (8, 1, 8, 4, 2), []
+        counts, wrong, ended = (8, 1, 8, 4, 2), [], []
 
         def work(thread):
             for number in range(30):
@@ -218,6 +218,7 @@ class Invariance(unittest.TestCase):
                 for side in self.views:
                     rows = slots[thread].encode(side, self.views[side][:count])
                     wrong.extend((thread, number, side, i) for i in range(count) if not np.array_equal(rows[i], want[side][i]))
+            ended.append(thread)
 
         threads = [threading.Thread(target=work, args=(thread,)) for thread in range(2)]
         for thread in threads:
@@ -225,6 +226,7 @@ class Invariance(unittest.TestCase):
         for thread in threads:
             thread.join()
         self.assertEqual(wrong, [])
+        self.assertEqual(len(ended), 2)  # neither by an exception
         for slot in slots:
             slot.close()
 
