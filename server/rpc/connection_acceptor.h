@@ -3,6 +3,7 @@
 #pragma once
 
 #include <grpcpp/server_builder.h>
+#include <sys/socket.h>
 #include <sys/types.h>
 
 #include <cstdint>
@@ -56,7 +57,7 @@ class ConnectionAcceptor {
 
   void Run();
   void AcceptAll(const ConnectionSource& source);
-  void Take(const ConnectionSource& source, int connection, std::optional<uint64_t> network);
+  void Take(const ConnectionSource& source, int connection, const sockaddr_storage& peer);
   // Why one more of `network` is too much.
   std::optional<ConnectionRefusal> Excess(std::optional<uint64_t> network) const;
   void Remember(int descriptor, const Connection& connection);

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/rpc/peer_network.h"
 
 namespace deepencoder {
 namespace {
@@ -46,15 +47,6 @@ absl::Status SystemError() {
   const std::string text = std::strerror(errno);
   return errno == EAFNOSUPPORT || errno == EADDRNOTAVAIL ? absl::NotFoundError(text)
                                                          : absl::UnavailableError(text);
-}
-
-bool IsLoopback(const sockaddr_storage& address) {
-  if (address.ss_family == AF_INET) {
-    const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
-    return (ntohl(v4.sin_addr.s_addr) >> 24) == 127;
-  }
-  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
-  return IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr);
 }
 
 void SetOption(int descriptor, int level, int option, int value) {

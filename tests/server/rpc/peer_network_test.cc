@@ -9,7 +9,7 @@
 namespace deepencoder {
 namespace {
 
-std::optional<uint64_t> Of(const std::string& address) {
+sockaddr_storage Parsed(const std::string& address) {
   sockaddr_storage peer{};
   auto& v4 = reinterpret_cast<sockaddr_in&>(peer);
   auto& v6 = reinterpret_cast<sockaddr_in6&>(peer);
@@ -19,8 +19,10 @@ std::optional<uint64_t> Of(const std::string& address) {
     EXPECT_EQ(inet_pton(AF_INET6, address.c_str(), &v6.sin6_addr), 1) << address;
     peer.ss_family = AF_INET6;
   }
-  return PeerNetwork(peer);
+  return peer;
 }
+
+std::optional<uint64_t> Of(const std::string& address) { return PeerNetwork(Parsed(address)); }
 
 TEST(PeerNetworkTest, AnIpv4AddressIsOneWhicheverSocketTakesIt) {
   EXPECT_EQ(Of("10.0.0.7"), Of("::ffff:10.0.0.7"));
@@ -38,6 +40,17 @@ TEST(PeerNetworkTest, AUnixSocketHasNone) {
   sockaddr_storage peer{};
   peer.ss_family = AF_UNIX;
   EXPECT_EQ(PeerNetwork(peer), std::nullopt);
+  EXPECT_FALSE(IsLoopback(peer));
+}
+
+TEST(PeerNetworkTest, KnowsLoopback) {
+  for (const char* address : {"127.0.0.1", "127.255.0.9", "::ffff:127.0.0.1", "::1"}) {
+    EXPECT_TRUE(IsLoopback(Parsed(address))) << address;
+  }
+  for (const char* address :
+       {"126.255.255.255", "128.0.0.1", "0.0.0.0", "::ffff:10.0.0.7", "::", "::2", "::7f00:1"}) {
+    EXPECT_FALSE(IsLoopback(Parsed(address))) << address;
+  }
 }
 
 }  // namespace
