@@ -27,8 +27,8 @@ constexpr int kNoMemoryMs = 10;  // before the next try
 constexpr int kWaitForEver = -1;
 // Of a unix socket, in bytes; the kernel gives twice that, but no more than twice net.core.wmem_max. Its
 // own 208 KB are filled and drained 15 times for a reply of 2.3 MB, with a wake-up on each side every time;
-// this is once, and the most that TCP's buffer grows to by default. Calls one after the other then take
-// 0.85 of the time, those with replies of 0.7 MB 0.91.
+// this is once, and holds no more than TCP's buffer grows to by default. Calls one after the other then took
+// 0.85 to 0.93 of the time, those with replies of 0.7 MB 0.90.
 constexpr int kUnixSendBuffer = 2 << 20;
 // Every Linux has it, and lets every process choose it.
 constexpr char kUnpacedCongestion[] = "reno";
@@ -43,8 +43,8 @@ void Tune(int connection, bool is_unix, const sockaddr_storage& peer) {
   }
   const int yes = 1;
   setsockopt(connection, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
-  // BBR, the default of many hosts, paces what it sends to what it thinks of the path: within a machine,
-  // where there is none, a call with a reply of 2.3 MB took 1.2 times as long as with Reno or CUBIC.
+  // BBR, where it is the host's default, paces what it sends to what it thinks of the path: within a
+  // machine, where there is none, a call with a reply of 2.3 MB took 1.2 times as long as with Reno or CUBIC.
   if (IsLoopback(peer)) {
     setsockopt(connection, IPPROTO_TCP, TCP_CONGESTION, kUnpacedCongestion,
                std::strlen(kUnpacedCongestion));
