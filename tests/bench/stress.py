@@ -4,7 +4,7 @@
     DEEPENCODER_BIN=BUNDLE stress.py --seconds 420 --out FILE      on a GPU, with a bundle made by deploy/bundle.sh --with-tests
     stress.py --device cpu --small --seconds 60                    a small model on the CPU, with the programs of build/
 
-Clients mix modes, sizes, types, broken files, cancelled calls, near deadlines and streams; each good reply is compared, by hash, with
+Clients mix modes, sizes, types, broken files, cancelled calls, near deadlines and streams, half of them through shared memory; each good reply is compared, by hash, with
 the one that came alone. Afterwards nothing may be under way in the server, and it must end with status 0. Exit status 1 if any of
 this is not so.
 """
@@ -45,6 +45,7 @@ def main():
     parser.add_argument("--small", action="store_true", help="a checkpoint of depth 3 and 2, not 12 and 24")
     parser.add_argument("--seconds", type=int, default=600)
     parser.add_argument("--clients", type=int, default=64)
+    parser.add_argument("--sharing", type=int, default=32, help="so many of the clients share memory with the server")
     parser.add_argument("--images", type=pathlib.Path, default=ROOT / "tests/data/images", help="folder")
     parser.add_argument("--server-flag", action="append", default=[], help="more flags of the server")
     parser.add_argument("--out")
@@ -52,15 +53,16 @@ def main():
     images = sorted(path for path in options.images.iterdir() if path.is_file())
     with tempfile.TemporaryDirectory() as folder:
         model = synthesize(f"{folder}/model", *((3, 2) if options.small else (12, 24)))
-        server = Server(model, folder, f"--device={options.device}", *options.server_flag)
+        server = Server(model, folder, f"--device={options.device}", "--shared-memory", "--shared-memory-bytes=4GiB", *options.server_flag)
         with server:
-            run = subprocess.run([program(), server.address, str(options.seconds), str(options.clients), *images],
+            run = subprocess.run([program(), server.address, str(options.seconds), str(options.clients),
+                                  str(options.sharing), *images],
                                  stdout=subprocess.PIPE, text=True)
             if not run.stdout:
                 sys.exit(f"deepencoder-stress failed with {run.returncode}; the server's log:\n{server.log_path.read_text()}")
             metrics, left = idle(server)
             status = server.stop()
-    result = {"what": "replies under stress against replies alone; see tests/bench/stress.py", "clients": options.clients,
+    result = {"what": "replies under stress against replies alone; see tests/bench/stress.py", "clients": options.clients, "sharing": options.sharing,
               "seconds": options.seconds, "small_model": options.small, "images": len(images), **json.loads(run.stdout),
               "left_under_way": left, "server_status": status,
               "images_encoded": total(metrics, "deepencoder_images_total"), "dropped": total(metrics, "deepencoder_dropped_total"),

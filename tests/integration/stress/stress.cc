@@ -6,12 +6,14 @@
 #include <algorithm>
 #include <future>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/retry.h"
+#include "client/sharing.h"
 #include "deepencoder/v1/vision_encoder.grpc.pb.h"
 
 namespace deepencoder {
@@ -20,6 +22,8 @@ namespace {
 constexpr size_t kWrongKept = 20;
 // Of a call that is to end well, however busy the server is.
 constexpr absl::Duration kPatience = absl::Minutes(10);
+// Of a client's memory: two of the largest replies and their images.
+constexpr uint64_t kShare = uint64_t{24} << 20;
 
 struct Item {
   std::string name;
@@ -56,21 +60,23 @@ class Stress {
     // A connection of its own for each stub.
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     for (int i = 0; i < options.clients; ++i) {
-      stubs_.push_back(v1::VisionEncoder::NewStub(grpc::CreateCustomChannel(
-          options.server, grpc::InsecureChannelCredentials(), arguments)));
+      channels_.push_back(
+          grpc::CreateCustomChannel(options.server, grpc::InsecureChannelCredentials(), arguments));
+      stubs_.push_back(v1::VisionEncoder::NewStub(channels_.back()));
     }
   }
 
   absl::StatusOr<StressReport> Run() {
     if (absl::Status status = ChooseItems(); !status.ok()) return status;
     for (Item& item : items_) {
-      const Call alone = Send(*stubs_.front(), item.request, kPatience);
+      const Call alone = Send({stubs_.front().get()}, item.request, kPatience);
       if (!alone.status.ok()) {
         return absl::Status(static_cast<absl::StatusCode>(alone.status.error_code()),
                             absl::StrCat(item.name, ": ", alone.status.error_message()));
       }
       item.hash = HashOf(alone.reply);
     }
+    if (absl::Status status = ShareMemory(); !status.ok()) return status;
     end_ = absl::Now() + options_.duration;
     std::vector<std::thread> clients;
     clients.reserve(static_cast<size_t>(options_.clients));
@@ -80,9 +86,51 @@ class Stress {
   }
 
  private:
+  // How a client reaches the server.
+  struct Way {
+    v1::VisionEncoder::Stub* stub;
+    client::Sharing* sharing = nullptr;  // null: all goes in messages
+  };
+
+  // A request, perhaps with its image and its reply in shared memory.
+  class Placed {
+   public:
+    Placed(const Way& way, v1::EncodeImageRequest whole) : request_(std::move(whole)) {
+      if (way.sharing != nullptr) block_ = way.sharing->Place(request_);
+    }
+    const v1::EncodeImageRequest& request() const { return request_; }
+    // Moves the reply's rows into it. The memory is free for the next call then, unless the server did not
+    // answer.
+    void End(const grpc::ClientContext& context, Call* call) {
+      if (!block_) return;
+      if (!client::IsServersAnswer(context, call->status)) block_->Abandon();
+      if (call->status.ok()) {
+        const auto rows = client::Sharing::Collect(request_, *std::move(block_), call->reply);
+        if (rows.ok()) call->reply.set_data(std::string(rows->data));
+        call->reply.clear_shared_bytes();
+      }
+      block_.reset();
+    }
+
+   private:
+    v1::EncodeImageRequest request_;
+    std::optional<client::SharedPool::Block> block_;
+  };
+
+  absl::Status ShareMemory() {
+    for (int i = 0; i < options_.sharing; ++i) {
+      sharing_.push_back(std::make_unique<client::Sharing>(
+          channels_[i], info_, kShare, [] {}, [] {}));
+      if (absl::Status status = sharing_.back()->Start(absl::Now() + kPatience); !status.ok()) {
+        return status;
+      }
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status ChooseItems() {
     grpc::ClientContext context;
-    v1::ModelInfo info;
+    v1::ModelInfo& info = info_;
     const grpc::Status status = stubs_.front()->GetModelInfo(&context, {}, &info);
     if (!status.ok())
       return {static_cast<absl::StatusCode>(status.error_code()), status.error_message()};
@@ -112,27 +160,30 @@ class Stress {
     return absl::OkStatus();
   }
 
-  static Call Send(v1::VisionEncoder::Stub& stub, const v1::EncodeImageRequest& request,
-                   absl::Duration timeout) {
+  static Call Send(const Way& way, const v1::EncodeImageRequest& request, absl::Duration timeout) {
     Call call;
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
-    call.status = stub.EncodeImage(&context, request, &call.reply);
+    Placed placed(way, request);
+    call.status = way.stub->EncodeImage(&context, placed.request(), &call.reply);
+    placed.End(context, &call);
     call.retry_after = client::RetryDelayOf(call.status).value_or(absl::ZeroDuration());
     return call;
   }
 
-  static Call SendAndCancel(v1::VisionEncoder::Stub& stub, const v1::EncodeImageRequest& request,
+  static Call SendAndCancel(const Way& way, const v1::EncodeImageRequest& request,
                             absl::Duration after) {
     Call call;
     grpc::ClientContext context;
     std::promise<grpc::Status> ended;
-    stub.async()->EncodeImage(&context, &request, &call.reply, [&ended](grpc::Status status) {
-      ended.set_value(std::move(status));
-    });
+    Placed placed(way, request);
+    way.stub->async()->EncodeImage(
+        &context, &placed.request(), &call.reply,
+        [&ended](grpc::Status status) { ended.set_value(std::move(status)); });
     absl::SleepFor(after);
     context.TryCancel();
     call.status = ended.get_future().get();
+    placed.End(context, &call);
     call.retry_after = client::RetryDelayOf(call.status).value_or(absl::ZeroDuration());
     return call;
   }
@@ -155,28 +206,30 @@ class Stress {
   void Client(int index) {
     using enum grpc::StatusCode;
     std::mt19937_64 random(options_.seed * 1000 + static_cast<uint64_t>(index));
-    v1::VisionEncoder::Stub& stub = *stubs_[index];
+    const Way way = {stubs_[index].get(),
+                     index < options_.sharing ? sharing_[index].get() : nullptr};
     while (absl::Now() < end_) {
       const Item& item = items_[random() % items_.size()];
       const absl::Duration soon = absl::Microseconds(random() % 100'000);
       absl::Duration wait;
       switch (random() % 10) {
         case 0:
-          wait = Note("broken file", item, Send(stub, Broken(item.request, &random), kPatience),
+          wait = Note("broken file", item, Send(way, Broken(item.request, &random), kPatience),
                       {INVALID_ARGUMENT});
           break;
         case 1:
           wait =
-              Note("near deadline", item, Send(stub, item.request, soon), {DEADLINE_EXCEEDED, OK});
+              Note("near deadline", item, Send(way, item.request, soon), {DEADLINE_EXCEEDED, OK});
           break;
         case 2:
-          wait = Note("cancelled", item, SendAndCancel(stub, item.request, soon), {CANCELLED, OK});
+          wait = Note("cancelled", item, SendAndCancel(way, item.request, soon), {CANCELLED, OK});
           break;
         case 3:
-          wait = Stream(stub, &random);
+          wait = Stream(*way.stub, &random);
           break;
         default:
-          wait = Note("image", item, Send(stub, item.request, kPatience), {OK});
+          wait = Note(way.sharing == nullptr ? "image" : "image in shared memory", item,
+                      Send(way, item.request, kPatience), {OK});
       }
       absl::SleepFor(std::min(wait, end_ - absl::Now()));
     }
@@ -252,7 +305,10 @@ class Stress {
 
   const StressOptions& options_;
   std::mt19937_64 random_;
+  std::vector<std::shared_ptr<grpc::Channel>> channels_;         // one a client
   std::vector<std::unique_ptr<v1::VisionEncoder::Stub>> stubs_;  // one a client
+  std::vector<std::unique_ptr<client::Sharing>> sharing_;        // of the first clients
+  v1::ModelInfo info_;
   std::vector<Item> items_;
   absl::Time end_;
   std::mutex mutex_;

@@ -2,7 +2,8 @@
 //
 // Many clients at once send what a server meets: modes, sizes and types mixed, files that are broken,
 // calls that are cancelled, deadlines that are too near. Only what clients see is looked at, so any server
-// can be asked, wherever it runs. Whom a full server turns away comes back when it says.
+// can be asked, wherever it runs. Whom a full server turns away comes back when it says. Clients that share memory
+// use it again as soon as a call is answered, whether it went well or not, as the protocol allows.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +23,7 @@ struct StressOptions {
   std::vector<std::string> modes;                           // names; empty: all that are served
   int items = 24;  // kinds of requests (image, mode, type, tiles), chosen by `seed`
   int clients = 64;
+  int sharing = 0;  // so many of them share memory with the server, which must be on this host
   absl::Duration duration = absl::Seconds(30);
   uint64_t seed = 1;
 };

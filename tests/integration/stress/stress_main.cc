@@ -1,6 +1,7 @@
-// deepencoder-stress SERVER SECONDS CLIENTS IMAGE...: RunStress against a server that runs, wherever.
+// deepencoder-stress SERVER SECONDS CLIENTS SHARING IMAGE...: RunStress against a server that runs, wherever.
 // Prints the counts as JSON; exit status 1 if a reply was wrong, 2 for wrong usage, 3 if nothing could be
 // sent.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
@@ -8,15 +9,16 @@
 #include "tests/integration/stress/stress.h"
 
 int main(int argc, char** argv) {
-  if (argc < 5) {
-    std::fputs("usage: deepencoder-stress SERVER SECONDS CLIENTS IMAGE...\n", stderr);
+  if (argc < 6) {
+    std::fputs("usage: deepencoder-stress SERVER SECONDS CLIENTS SHARING IMAGE...\n", stderr);
     return 2;
   }
   deepencoder::StressOptions options;
   options.server = argv[1];
   options.duration = absl::Seconds(std::atoi(argv[2]));
   options.clients = std::max(1, std::atoi(argv[3]));
-  for (int i = 4; i < argc; ++i) {
+  options.sharing = std::clamp(std::atoi(argv[4]), 0, options.clients);
+  for (int i = 5; i < argc; ++i) {
     const auto image = deepencoder::client::ReadImageFile(argv[i]);
     if (!image.ok()) {
       std::fprintf(stderr, "%s: %s\n", argv[i], image.status().ToString().c_str());

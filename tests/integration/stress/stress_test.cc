@@ -43,7 +43,7 @@ void ExpectCounted(RunningServer& server, int64_t answers) {
               static_cast<long long>(answers), dropped);
 }
 
-void ExpectEveryReplyToBeTheOneAlone(RunningServer& server, absl::Duration duration) {
+void ExpectEveryReplyToBeTheOneAlone(RunningServer& server, StressReport* seen = nullptr) {
   ASSERT_TRUE(server.ready()) << server.process().Stderr();
   StressOptions options;
   options.server = server.address("unix");
@@ -52,30 +52,36 @@ void ExpectEveryReplyToBeTheOneAlone(RunningServer& server, absl::Duration durat
     options.images.emplace_back(name, ReadImage(name).encoded);
   }
   options.items = 16;
-  options.duration = duration;
+  options.sharing = options.clients / 4;
+  options.duration = Duration();
   const auto report = RunStress(options);
   ASSERT_TRUE(report.ok()) << report.status();
   std::printf("%s", report->ToJson().c_str());
   EXPECT_THAT(report->wrong, testing::IsEmpty());
   EXPECT_GT(report->right(), 0);
+  if (seen != nullptr) *seen = *report;
   ExpectCounted(server, report->calls + options.items);
   server.process().Signal(SIGTERM);
   EXPECT_EQ(server.process().Wait(), 0) << server.process().Stderr();
 }
 
 TEST(StressTest, EveryReplyIsTheOneThatTheImageGetsAlone) {
-  RunningServer server("stress", {"--modes=tiny,small,gundam", "--no-warm-up", "--slots=2",
-                                  "--batch-buckets=1,2,4", "--max-images-in-flight=24"});
-  ExpectEveryReplyToBeTheOneAlone(server, Duration());
+  RunningServer server(
+      "stress", {"--modes=tiny,small,gundam", "--no-warm-up", "--slots=2", "--batch-buckets=1,2,4",
+                 "--max-images-in-flight=24", "--shared-memory"});
+  ExpectEveryReplyToBeTheOneAlone(server);
 }
 
 // A slot of the CUDA backend has two batches under way at a time.
 TEST(StressTest, TheSameWhereASlotsBatchesOverlap) {
   setenv("DEEPENCODER_CUDA_LIBRARY", FAKE_CUDA, 1);
-  RunningServer server("stress", {"--device=cuda", "--modes=tiny,small,base,gundam",
-                                  "--compute-dtype=bf16", "--max-images-in-flight=64"});
+  RunningServer server("stress",
+                       {"--device=cuda", "--modes=tiny,small,base,gundam", "--compute-dtype=bf16",
+                        "--max-images-in-flight=64", "--shared-memory"});
   unsetenv("DEEPENCODER_CUDA_LIBRARY");
-  ExpectEveryReplyToBeTheOneAlone(server, Duration());
+  StressReport report;
+  ExpectEveryReplyToBeTheOneAlone(server, &report);
+  EXPECT_GT(report.good["image in shared memory"], 0);
 }
 
 }  // namespace
