@@ -3,16 +3,18 @@
 import asyncio
 import contextlib
 import gc
+import itertools
 import os
 import signal
 import subprocess
 import sys
 import time
 import unittest
+from unittest import mock
 
 import numpy as np
-from deepencoder_client import AsyncClient, Client, UnsupportedError
-from deepencoder_client.shared_memory import FOLDER, NAME_START, Pool
+from deepencoder_client import AsyncClient, Client, UnsupportedError, shared_memory
+from deepencoder_client.shared_memory import FOLDER, NAME_START, Memfd, NamedObject
 from real_server import DATA, RealServer, shared
 
 PAGE = DATA / "images" / "small_page.png"
@@ -21,6 +23,7 @@ TINY_BYTES = 73 * 1280 * 2
 KILLED = -signal.SIGKILL
 LIMIT_SECONDS = 60  # only keeps a broken build from waiting for ever
 
+MEMFD = "/memfd:"  # how /proc shows one
 REGIONS = "deepencoder_shared_memory_regions"
 CONNECTIONS = "deepencoder_connections"
 WRITTEN = 'deepencoder_shared_memory_copied_bytes_total{direction="write"}'
@@ -28,14 +31,14 @@ ENDED = 'deepencoder_shared_memory_ended_total{reason="client_ended"}'
 
 # What a client does before it is killed, or kills itself; it prints the name of its object.
 STAGES = {
-    # Its object has a name and the server does not know of it.
-    "named": """
-pool = Pool({share})
+    # It is there, and the server does not know of it.
+    "made": """
+pool = shared_memory.KINDS[0]({share})
 die(pool)
 """,
-    # The server has it open, and the name is still there.
+    # The server has it open, and an object's name is still there.
     "registered": """
-Pool.unlink = die
+shared_memory.KINDS[0].unlink = die
 client.share_memory({share})
 """,
     "shared": """
@@ -56,8 +59,9 @@ die(client._share.pool)
 }
 HEAD = """
 import os, signal
-from deepencoder_client import Client
-from deepencoder_client.shared_memory import Pool
+from deepencoder_client import Client, shared_memory
+
+shared_memory.KINDS = (shared_memory.{kind},)
 
 def die(pool):
     print(pool.name, flush=True)
@@ -78,7 +82,7 @@ def objects_of(process: int) -> list[str]:
     for descriptor in os.listdir(folder):
         with contextlib.suppress(FileNotFoundError):  # closed meanwhile
             targets.append(os.readlink(os.path.join(folder, descriptor)))
-    return [target for target in targets if target.startswith(FOLDER)]
+    return [target for target in targets if target.startswith((FOLDER, MEMFD + NAME_START))]
 
 
 class SharedMemoryTest(unittest.TestCase):
@@ -105,8 +109,32 @@ class SharedMemoryTest(unittest.TestCase):
         return client
 
     def test_same_rows_as_through_the_socket(self):
+        for kinds in ((Memfd, NamedObject), (NamedObject,)):
+            with (
+                self.subTest(kinds=kinds),
+                mock.patch.object(shared_memory, "KINDS", kinds),
+            ):
+                self.check_same_rows(kinds[0])
+
+    def test_the_kind_that_the_server_takes(self):
+        """A server that does not see this process, here by its number, gets a named object."""
+        with mock.patch.object(shared_memory.os, "getpid", lambda: 1):
+            client = self.sharer()
+        self.assertIs(type(client._share.pool), NamedObject)
+        self.assertFalse(has_name(client._share.pool.name))
+
+        async def kind_of_pool():
+            async with AsyncClient(self.server.socket) as other:
+                with mock.patch.object(shared_memory.os, "getpid", lambda: 1):
+                    await other.share_memory(SHARE)
+                return type(other._share.pool)
+
+        self.assertIs(asyncio.run(kind_of_pool()), NamedObject)
+
+    def check_same_rows(self, kind):
         before = self.written()
         client = self.sharer()
+        self.assertIs(type(client._share.pool), kind)
         self.assertTrue(objects_of(self.server.pid))
         for target in objects_of(self.server.pid):
             self.assertTrue(target.endswith(" (deleted)"), "its name is not needed any more")
@@ -225,12 +253,12 @@ class SharedMemoryTest(unittest.TestCase):
                 self.server.pid
             )
 
-        for stage, script in STAGES.items():
-            with self.subTest(stage):
+        for kind, stage in itertools.product(("Memfd", "NamedObject"), STAGES):
+            with self.subTest(kind=kind, stage=stage):
                 ended = self.server.metrics()[ENDED]
-                code = HEAD + script
+                code = HEAD + STAGES[stage]
                 code = code.format(
-                    share=SHARE, page=os.fspath(PAGE), address=self.server.socket
+                    kind=kind, share=SHARE, page=os.fspath(PAGE), address=self.server.socket
                 )
                 child = subprocess.Popen(
                     [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True
@@ -244,9 +272,9 @@ class SharedMemoryTest(unittest.TestCase):
                     child.kill()
                 self.assertEqual(child.wait(), KILLED)
                 child.stdout.close()
-                if stage == "named":
+                if stage == "made":
                     # Nobody but the kernel knew: the next client to come removes the name.
-                    Pool(4096).unlink()
+                    NamedObject(4096).unlink()
                 else:
                     self.eventually(lambda: self.server.metrics()[ENDED] == ended + 1, "not seen")
                 self.eventually(as_before, "something was left")

@@ -141,17 +141,21 @@ class AsyncClient:
 
     async def share_memory(self, size: int, *, timeout: float | None = 10.0) -> None:
         """As Client.share_memory."""
-        from .shared_memory import Pool, Share  # needs POSIX
+        from . import shared_memory  # needs POSIX
 
         info = await self.info(timeout=timeout)
-        pool = await asyncio.to_thread(Pool, size)
-        try:
-            request = protocol.RegisterRegionRequest(key=f"/{pool.name}", size=size)
-            reply = await self._call(self._register, request.SerializeToString(), timeout)
-        finally:
-            pool.unlink()  # the server has it open, or will not have it
+        for kind in shared_memory.KINDS:
+            pool = await asyncio.to_thread(kind, size)
+            try:
+                reply = await self._call(self._register, pool.registration(), timeout)
+                break
+            except RpcError as error:
+                if not shared_memory.try_next(kind, error):
+                    raise
+            finally:
+                pool.unlink()  # the server has it open, or will not have it
         handle = protocol.RegisterRegionResponse.FromString(reply).handle
-        before, self._share = self._share, Share(pool, handle, info)
+        before, self._share = self._share, shared_memory.Share(pool, handle, info)
         await self._unregister(before)
 
     async def close(self) -> None:

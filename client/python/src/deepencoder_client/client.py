@@ -145,17 +145,21 @@ class Client:
         LimitError (its limits), OSError (no room in /dev/shm, no POSIX shared memory), RpcError;
         images and rows then go as before.
         """
-        from .shared_memory import Pool, Share  # needs POSIX
+        from . import shared_memory  # needs POSIX
 
         info = self.info(timeout=timeout)
-        pool = Pool(size)
-        try:
-            request = protocol.RegisterRegionRequest(key=f"/{pool.name}", size=size)
-            reply = self._call(self._register, request.SerializeToString(), timeout)
-        finally:
-            pool.unlink()  # the server has it open, or will not have it
+        for kind in shared_memory.KINDS:
+            pool = kind(size)
+            try:
+                reply = self._call(self._register, pool.registration(), timeout)
+                break
+            except RpcError as error:
+                if not shared_memory.try_next(kind, error):
+                    raise
+            finally:
+                pool.unlink()  # the server has it open, or will not have it
         handle = protocol.RegisterRegionResponse.FromString(reply).handle
-        before, self._share = self._share, Share(pool, handle, info)
+        before, self._share = self._share, shared_memory.Share(pool, handle, info)
         self._unregister(before)
 
     def close(self) -> None:

@@ -1,13 +1,13 @@
 """Memory shared with a server on this host: images and rows go through it, not through a socket.
 
-The object has a name in /dev/shm only until the server has opened it. It is locked (flock) before
-it gets one and for as long as this process has it, so the server sees when the process has ended,
-however it ended, and lets go of the memory.
+Either kind of memory is locked (flock) before anybody can find it and for as long as this process
+has it, so the server sees when the process has ended, however it ended, and lets go of the memory.
 """
 
 from __future__ import annotations
 
 import bisect
+import contextlib
 import errno
 import fcntl
 import mmap
@@ -20,8 +20,11 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
+import grpc
 import numpy as np
 
+from . import protocol
+from .errors import RpcError
 from .images import Payload
 from .server_info import ModelInfo
 
@@ -33,6 +36,10 @@ _WORN = 0.25  # the part given up after which a new object is better
 
 def _aligned(size: int) -> int:
     return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+def _new_name() -> str:
+    return NAME_START + secrets.token_hex(16)
 
 
 class Block:
@@ -71,41 +78,28 @@ class Block:
 
 
 class Pool:
-    """A POSIX shared memory object, given out in blocks. Thread-safe."""
+    """Memory that a server can open, given out in blocks. Thread-safe."""
 
-    def __init__(self, size: int) -> None:
-        """Raises OSError: no room in /dev/shm, or no such system."""
-        _remove_left_overs()
+    def __init__(self, file: int, size: int, name: str) -> None:
+        """Takes over the file, which has `size` bytes, and locks it."""
+        weakref.finalize(self, os.close, file)
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        self.file = file
         self.size = size
-        self.name = NAME_START + secrets.token_hex(16)
-        # Without a name until it is locked.
-        self._file = os.open(FOLDER, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        weakref.finalize(self, os.close, self._file)
-        # All pages now: a full /dev/shm is then an error here, not a signal at a later access.
-        os.posix_fallocate(self._file, 0, size)
-        fcntl.flock(self._file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        self.memory = mmap.mmap(self._file, size)
-        folder = os.open(FOLDER, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            # Only with a folder's descriptor does Python follow the link to the file.
-            os.link(
-                f"/proc/self/fd/{self._file}", self.name,
-                src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=True,
-            )  # fmt: skip
-        finally:
-            os.close(folder)
+        self.name = name
+        self.memory = mmap.mmap(file, size)
         self._free = [(0, size)]  # (offset, size), ascending; no two touch
         # Blocks come back wherever rows are collected, even in the middle of take: they wait here.
         self._returned: deque[tuple[int, int, bool]] = deque()
         self._abandoned = 0
         self._lock = threading.Lock()
 
+    def registration(self) -> bytes:
+        """The message that tells a server where to find it."""
+        raise NotImplementedError
+
     def unlink(self) -> None:
-        """Removes the name; whoever has opened the object keeps it."""
-        try:
-            os.unlink(os.path.join(FOLDER, self.name))
-        except FileNotFoundError:
-            pass
+        """Removes the name, if it has one; whoever has opened the object keeps it."""
 
     def take(self, image_bytes: int, reply_bytes: int) -> Block | None:
         """A block, or None if there is no room."""
@@ -145,6 +139,85 @@ class Pool:
                 size += before
                 index -= 1
             self._free.insert(index, (offset, size))
+
+
+class Memfd(Pool):
+    """Memory whose size cannot change any more: a server that sees this process may map it."""
+
+    def __init__(self, size: int) -> None:
+        """Raises OSError: no memory, or no such system."""
+        name = _new_name()
+        file = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            os.ftruncate(file, size)
+            seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+            fcntl.fcntl(file, fcntl.F_ADD_SEALS, seals)
+        except BaseException:
+            os.close(file)
+            raise
+        super().__init__(file, size, name)
+
+    def registration(self) -> bytes:
+        """The message that names the process and its descriptor."""
+        place = {"pid": os.getpid(), "fd": self.file}
+        request = protocol.RegisterRegionRequest(key=self.name, size=self.size, memfd=place)
+        message: bytes = request.SerializeToString()
+        return message
+
+
+class NamedObject(Pool):
+    """A POSIX shared memory object: any server with the same /dev/shm can open it.
+
+    It has a name there only until the server has.
+    """
+
+    def __init__(self, size: int) -> None:
+        """Raises OSError: no room in /dev/shm, or no such system."""
+        _remove_left_overs()
+        # Without a name until it is locked.
+        file = os.open(FOLDER, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            # All pages now: a full /dev/shm is then an error here, not a signal at a later access.
+            os.posix_fallocate(file, 0, size)
+        except BaseException:
+            os.close(file)
+            raise
+        super().__init__(file, size, _new_name())
+        folder = os.open(FOLDER, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            # Only with a folder's descriptor does Python follow the link to the file.
+            os.link(
+                f"/proc/self/fd/{file}", self.name,
+                src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=True,
+            )  # fmt: skip
+        finally:
+            os.close(folder)
+
+    def registration(self) -> bytes:
+        """The message that names the object."""
+        request = protocol.RegisterRegionRequest(key=f"/{self.name}", size=self.size)
+        message: bytes = request.SerializeToString()
+        return message
+
+    def unlink(self) -> None:
+        """Removes the name; whoever has opened the object keeps it."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(FOLDER, self.name))
+
+
+# The better one first.
+KINDS: tuple[type[Memfd] | type[NamedObject], ...] = (
+    (Memfd, NamedObject) if hasattr(os, "memfd_create") else (NamedObject,)
+)
+
+
+def try_next(kind: type[Pool], error: RpcError) -> bool:
+    """Whether the server may take another kind than the one that it refused.
+
+    It is in another container than this process, or older than memfds here.
+    """
+    refused = error.code in (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.UNIMPLEMENTED)
+    return refused and kind is not KINDS[-1]
 
 
 def _remove_left_overs() -> None:
