@@ -8,8 +8,9 @@ The model, which follows server/engine: images arrive at random times (Poisson).
 --decode-threads threads, then its views wait in the line of their side. An idle slot takes at once what waits (batch_queue.h: the
 line whose head came first, rounds of one view an image, up to the largest bucket, not more than a quarter of a bucket padding),
 and works for the time of the bucket, which is measured; between measured sizes it is interpolated. Slots share their device: k
-busy ones each work at 1/k of the speed, as batches that fill the device do. Times vary by --spread (the standard deviation of
-their logarithm). An image is done with its last view. All times in milliseconds.
+busy ones each work at 1/k of the speed, as batches that fill the device do, but of large batches, of --large patches of 16 x 16
+pixels or more, only the first does, and the others wait for it (encoder/cuda/batch_order.h). Times vary by --spread (the standard
+deviation of their logarithm). An image is done with its last view. All times in milliseconds.
 """
 import argparse
 import bisect
@@ -23,6 +24,8 @@ import sys
 import tempfile
 
 PADDING = 0.25  # BatchPolicy::max_padding
+LARGE = 4 * 64 * 64  # kLargeBatch of encoder/cuda/slot.cc
+PATCH_SIDE = 16  # pixels
 
 
 class Times:
@@ -94,12 +97,15 @@ class Simulation:
         ran = size if options.exact else options.buckets[bisect.bisect_left(options.buckets, size)]
         return self.vary(options.times[side](ran))
 
+    def is_large(self, side, size):
+        return size * (side // PATCH_SIDE) ** 2 >= self.options.large
+
     def run(self, rate, images):
         """Latencies (ms) of `images` images, the first tenth left out."""
         options, events = self.options, []
         lines = {side: Line() for side in options.views}
         arrived, left = {}, {}
-        running = {}  # batch: [work left in ms of a slot that has the device to itself, its images]
+        running = {}  # batch, ascending: [work left in ms of a slot that has the device to itself, its images, is it large]
         decoding, to_decode, now, latencies = 0, collections.deque(), 0.0, []
         batches = itertools.count()
         next_arrival, arrivals = self.random.expovariate(rate / 1e3), 0
@@ -108,15 +114,21 @@ class Simulation:
             while len(running) < options.slots and any(line.views for line in lines.values()):
                 side = min((side for side in lines if lines[side].views), key=lambda side: lines[side].head())
                 size = self.batch_size(lines[side].views)
-                running[next(batches)] = [self.work(side, size), lines[side].take(size, self.orders)]
+                running[next(batches)] = [self.work(side, size), lines[side].take(size, self.orders), self.is_large(side, size)]
+
+        def at_work():
+            """The small batches and the first of the large ones."""
+            first_large = next((batch for batch, (_, _, large) in running.items() if large), None)
+            return [batch for batch, (_, _, large) in running.items() if not large or batch == first_large]
 
         while len(latencies) < images:
-            first = min(running, key=lambda batch: running[batch][0], default=None)
-            batch_end = now + running[first][0] * len(running) if running else math.inf
+            sharing = at_work()
+            first = min(sharing, key=lambda batch: running[batch][0], default=None)
+            batch_end = now + running[first][0] * len(sharing) if running else math.inf
             decode_end = events[0][0] if events else math.inf
             then = min(next_arrival, batch_end, decode_end)
-            for batch in running.values():
-                batch[0] -= (then - now) / len(running)
+            for batch in sharing:
+                running[batch][0] -= (then - now) / len(sharing)
             now = then
             if now == batch_end:
                 for image, views in running.pop(first)[1].items():
@@ -202,6 +214,7 @@ def check(options):
     from service_tools import Results, Server, bench, cpu_name, synthesize
     page = str(pathlib.Path(__file__).resolve().parents[1] / "data/images/exif_1.jpg")
     options.views, options.buckets, options.slots, options.decode_threads, options.exact = {CHECK_SIDE: 1}, CHECK_BUCKETS, 1, 1, True
+    options.large = math.inf  # the CPU backend has no such order
     with tempfile.TemporaryDirectory() as folder:
         model = synthesize(f"{folder}/model", 1, 1)
         flags = ["--device=cpu", "--threads=1", "--slots=1", "--decode-threads=1", "--modes=tiny", "--batch-buckets=1,2,4,8"]
@@ -235,6 +248,7 @@ def main():
     parser.add_argument("--views", nargs="+", default=["1024:1"], help="SIDE:COUNT of an image")
     parser.add_argument("--buckets", type=lambda text: [int(size) for size in text.split(",")], default=[1, 2, 4, 8, 16, 32])
     parser.add_argument("--slots", type=int, default=2)
+    parser.add_argument("--large", type=float, default=LARGE, help="patches in a batch from which it waits for others of its kind")
     parser.add_argument("--decode", type=float, default=0, help="ms of decoding and views of an image")
     parser.add_argument("--decode-threads", type=int, default=16)
     parser.add_argument("--overhead", type=float, default=0, help="ms of an image outside of all this")

@@ -1,5 +1,6 @@
 """The queue model against what queueing theory knows."""
 import argparse
+import math
 import unittest
 
 import queue_model
@@ -7,7 +8,7 @@ import queue_model
 
 def options(**given):
     known = dict(times={512: queue_model.Times({1: 10.0})}, views={512: 1}, buckets=[1], slots=1, decode=0.0, decode_threads=8,
-                 overhead=0.0, spread=0.0, exact=False, seed=1, images=40000)
+                 overhead=0.0, spread=0.0, exact=False, large=math.inf, seed=1, images=40000)
     return argparse.Namespace(**known | given)
 
 
@@ -34,6 +35,13 @@ class QueueModelTest(unittest.TestCase):
     def test_slots_that_share_a_device_do_not_add_to_it(self):
         # Processor sharing has the mean wait of exponential service: rho / (1 - rho), whatever the service is.
         self.assertAlmostEqual(mean(latencies(50, slots=10**6)) / 20, 1, delta=0.03)
+
+    def test_large_batches_run_one_after_another(self):
+        # However many slots there are, it is one server with a line: the mean of Pollaczek and Khinchine again.
+        self.assertAlmostEqual(mean(latencies(50, slots=10**6, large=1)) / 15, 1, delta=0.03)
+        # Those that are not large share it with the one that is at work.
+        simulation = queue_model.Simulation(options(large=32 * 32 * 4))
+        self.assertEqual([simulation.is_large(512, size) for size in (1, 3, 4, 8)], [False, False, True, True])
 
     def test_batches_carry_more_than_single_images(self):
         batched = dict(times={512: queue_model.Times({1: 10.0, 8: 20.0})}, buckets=[1, 2, 4, 8], images=5000)

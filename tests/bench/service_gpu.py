@@ -24,6 +24,7 @@ import array
 import concurrent.futures
 import hashlib
 import json
+import math
 import os
 import pathlib
 import resource
@@ -217,6 +218,7 @@ def measure_model(run):
     settings = argparse.Namespace(
         views={BASE_SIDE: 1}, times={BASE_SIDE: queue_model.Times(times)}, buckets=options.buckets, slots=options.slots, decode=decode,
         decode_threads=int(total(server.metrics(), "deepencoder_decode_threads")), spread=0, exact=options.small, images=20000, seed=1,
+        large=math.inf if options.small else queue_model.LARGE,
         overhead=max(1e3 * alone["latency_seconds"]["p50"] - decode - stage["compute"], 0))
     for load in (0.5, 0.8):
         rate = load * run.rate("base")

@@ -4,8 +4,8 @@
     DEEPENCODER_BIN=BUNDLE stress.py --seconds 420 --out FILE      on a GPU, with a bundle made by deploy/bundle.sh --with-tests
     stress.py --device cpu --small --seconds 60                    a small model on the CPU, with the programs of build/
 
-Clients mix modes, sizes, types, broken files, cancelled calls, near deadlines and streams, half of them through shared memory; each good reply is compared, by hash, with
-the one that came alone. Afterwards nothing may be under way in the server, and it must end with status 0. Exit status 1 if any of
+Clients mix modes, sizes, types, broken files, cancelled calls, near deadlines and streams, half of them through shared memory; each
+good reply is compared, by hash, with the one that came alone. Afterwards nothing may be under way in the server, and it must end with status 0. Exit status 1 if any of
 this is not so.
 """
 import argparse
@@ -62,8 +62,8 @@ def main():
                 sys.exit(f"deepencoder-stress failed with {run.returncode}; the server's log:\n{server.log_path.read_text()}")
             metrics, left = idle(server)
             status = server.stop()
-    result = {"what": "replies under stress against replies alone; see tests/bench/stress.py", "clients": options.clients, "sharing": options.sharing,
-              "seconds": options.seconds, "small_model": options.small, "images": len(images), **json.loads(run.stdout),
+    result = {"what": "replies under stress against replies alone; see tests/bench/stress.py", "clients": options.clients,
+              "sharing": options.sharing, "seconds": options.seconds, "small_model": options.small, "images": len(images), **json.loads(run.stdout),
               "left_under_way": left, "server_status": status,
               "images_encoded": total(metrics, "deepencoder_images_total"), "dropped": total(metrics, "deepencoder_dropped_total"),
               "load_average": round(os.getloadavg()[0], 1), **provenance(cpu_name() if options.device == "cpu" else gpu_names()[0])}
