@@ -63,7 +63,8 @@ def main():
             metrics, left = idle(server)
             status = server.stop()
     result = {"what": "replies under stress against replies alone; see tests/bench/stress.py", "clients": options.clients,
-              "sharing": options.sharing, "seconds": options.seconds, "small_model": options.small, "images": len(images), **json.loads(run.stdout),
+              "sharing": options.sharing, "seconds": options.seconds, "small_model": options.small, "images": len(images),
+              **json.loads(run.stdout),
               "left_under_way": left, "server_status": status,
               "images_encoded": total(metrics, "deepencoder_images_total"), "dropped": total(metrics, "deepencoder_dropped_total"),
               "load_average": round(os.getloadavg()[0], 1), **provenance(cpu_name() if options.device == "cpu" else gpu_names()[0])}
