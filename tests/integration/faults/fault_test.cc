@@ -98,6 +98,33 @@ TEST_F(FaultTest, AStuckKernelFailsItsImagesInTimeAndMayComeBack) {
   ExpectNothingIsLeft();
 }
 
+// A call that goes on after its image has failed writes where nobody looks any more.
+TEST_F(FaultTest, MemoryOfAClientThatAStuckKernelMayWriteIsGivenUp) {
+  const char* const written = R"(deepencoder_shared_memory_copied_bytes_total{direction="write"})";
+  Start({"--device-timeout=3s", "--shared-memory", "--modes=tiny", "--cache-bytes=0"});
+  ASSERT_TRUE(server().ready()) << server().process().Stderr();
+  const auto sharing = server().NewClient("unix");
+  ASSERT_TRUE(sharing->ShareMemory(4 << 20).ok());
+  const auto encode = [&] { return sharing->Encode(ReadImage(kAll[0]), Tiny()); };
+  const auto expected = encode();
+  ASSERT_TRUE(expected.ok()) << expected.status();
+  const std::string rows(expected->data);
+  EXPECT_EQ(server().Metrics()[written], static_cast<double>(rows.size()));
+
+  SetRules("encode hang");
+  EXPECT_EQ(encode().status().code(), StatusCode::kInternal);
+  SetRules("");
+  EXPECT_TRUE(Eventually([&] { return Serving(); }));
+  // The first finds its region gone and goes through the socket, while the client makes another.
+  EXPECT_TRUE(Eventually([&] {
+    const auto again = encode();
+    EXPECT_TRUE(again.ok() && again->data == rows) << again.status();
+    return server().Metrics()[written] > static_cast<double>(rows.size());
+  }));
+  EXPECT_EQ(expected->data, rows);
+  EXPECT_TRUE(sharing->Encode(ReadImage(kAll[1]), Tiny()).ok());
+}
+
 // Neither can the call be ended nor its thread: the process ends all the same.
 TEST_F(FaultTest, ACallThatNeverReturnsDoesNotKeepTheServer) {
   Start({"--device-timeout=1s", "--drain-timeout=1s"});
