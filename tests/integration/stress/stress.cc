@@ -130,12 +130,11 @@ class Stress {
 
   absl::Status ChooseItems() {
     grpc::ClientContext context;
-    v1::ModelInfo& info = info_;
-    const grpc::Status status = stubs_.front()->GetModelInfo(&context, {}, &info);
+    const grpc::Status status = stubs_.front()->GetModelInfo(&context, {}, &info_);
     if (!status.ok())
       return {static_cast<absl::StatusCode>(status.error_code()), status.error_message()};
     std::vector<v1::ModeInfo> modes;
-    for (const v1::ModeInfo& mode : info.modes()) {
+    for (const v1::ModeInfo& mode : info_.modes()) {
       const auto& wanted = options_.modes;
       if (wanted.empty() || std::find(wanted.begin(), wanted.end(), mode.name()) != wanted.end()) {
         modes.push_back(mode);

@@ -146,14 +146,9 @@ class AsyncClient:
         info = await self.info(timeout=timeout)
         for kind in shared_memory.KINDS:
             pool = await asyncio.to_thread(kind, size)
-            try:
+            with shared_memory.offered(pool):
                 reply = await self._call(self._register, pool.registration(), timeout)
                 break
-            except RpcError as error:
-                if not shared_memory.try_next(kind, error):
-                    raise
-            finally:
-                pool.unlink()  # the server has it open, or will not have it
         handle = protocol.RegisterRegionResponse.FromString(reply).handle
         before, self._share = self._share, shared_memory.Share(pool, handle, info)
         await self._unregister(before)

@@ -150,14 +150,9 @@ class Client:
         info = self.info(timeout=timeout)
         for kind in shared_memory.KINDS:
             pool = kind(size)
-            try:
+            with shared_memory.offered(pool):
                 reply = self._call(self._register, pool.registration(), timeout)
                 break
-            except RpcError as error:
-                if not shared_memory.try_next(kind, error):
-                    raise
-            finally:
-                pool.unlink()  # the server has it open, or will not have it
         handle = protocol.RegisterRegionResponse.FromString(reply).handle
         before, self._share = self._share, shared_memory.Share(pool, handle, info)
         self._unregister(before)

@@ -17,7 +17,7 @@ import stat
 import threading
 import weakref
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import grpc
@@ -211,13 +211,20 @@ KINDS: tuple[type[Memfd] | type[NamedObject], ...] = (
 )
 
 
-def try_next(kind: type[Pool], error: RpcError) -> bool:
-    """Whether the server may take another kind than the one that it refused.
+@contextlib.contextmanager
+def offered(pool: Pool) -> Iterator[None]:
+    """Around its registration. A refusal passes if the server may take the next of KINDS.
 
     It is in another container than this process, or older than memfds here.
     """
-    refused = error.code in (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.UNIMPLEMENTED)
-    return refused and kind is not KINDS[-1]
+    try:
+        yield
+    except RpcError as error:
+        refused = error.code in (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.UNIMPLEMENTED)
+        if not refused or type(pool) is KINDS[-1]:
+            raise
+    finally:
+        pool.unlink()  # the server has it open, or will not have it
 
 
 def _remove_left_overs() -> None:
