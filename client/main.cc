@@ -46,7 +46,7 @@ constexpr Command kCommands[] = {
     {"bench", "[IMAGE...]", "measure a server: latency against throughput",
      deepencoder::client::RunBench},
     {"checkpoint", "...", "look at a checkpoint folder, or make a synthetic one", RunCheckpoint},
-    {"completion", "SHELL", "complete all this with the tab key, in bash or zsh",
+    {"completion", "SHELL", "complete all this with the tab key, in bash, zsh or fish",
      deepencoder::client::RunCompletion},
 };
 

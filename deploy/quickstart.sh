@@ -81,6 +81,7 @@ if [ -n "$keep" ]; then
   trap - EXIT
   step "Serving"
   echo "gRPC on $address, metrics on http://$metrics/metrics, log in $run/log"
+  echo "Clients find it with: export DEEPENCODER_SERVER=$address"
   echo "Stop it with: kill $server"
 else
   step "Done"
