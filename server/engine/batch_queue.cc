@@ -101,7 +101,7 @@ void BatchQueue::DropGone(absl::Time now, std::vector<DroppedTask>* dropped) {
       const Waiting& waiting = it->second;
       const Request& request = *waiting.task->request();
       const std::optional<DropReason> gone = request.Gone(now);
-      if (!gone && !request.answered()) {
+      if (!gone && !waiting.task->has_left()) {
         ++it;
         continue;
       }

@@ -40,12 +40,17 @@ DevicePool::DevicePool(DeviceSlots device, BatchPolicy policy, PoolContext conte
       live_slots_(static_cast<int>(device.slots.size())),
       queue_(WithBuckets(std::move(policy), backend_->info().batch_buckets)) {
   try {
-    for (size_t i = 0; i < device.slots.size(); ++i) {
+    // All before the first thread: whichever does not start, the slots go before the backend.
+    for (std::unique_ptr<EncoderSlot>& slot : device.slots) {
       SlotState* state = slots_.emplace_back(std::make_unique<SlotState>()).get();
-      state->slot = std::move(device.slots[i]);
-      state->index = static_cast<int>(i);
-      const int threads = state->slot->Overlaps() ? 2 : 1;
-      for (int t = 0; t < threads; ++t) threads_.emplace_back([this, state] { RunSlot(state); });
+      state->slot = std::move(slot);
+      state->index = static_cast<int>(slots_.size()) - 1;
+    }
+    for (const auto& slot : slots_) {
+      const int threads = slot->slot->Overlaps() ? 2 : 1;
+      for (int t = 0; t < threads; ++t) {
+        threads_.emplace_back([this, state = slot.get()] { RunSlot(state); });
+      }
     }
   } catch (const std::system_error&) {
     Stop();  // those that did start
@@ -84,8 +89,9 @@ absl::StatusOr<std::shared_ptr<const ViewSet>> DevicePool::MakeViews(
     const std::function<void(const absl::Status&)>& on_stuck) {
   Watchdog::Call call(context_.watchdog, [&] {
     Log(absl::StrCat("is stuck: ", std::string(StuckStatus().message()), " making views"));
-    Count(0, +1);
+    const Waiting waiting = Count(0, +1);
     on_stuck(StuckStatus());
+    HandBack(waiting);
   });
   absl::StatusOr<std::shared_ptr<const ViewSet>> views = absl::UnknownError("");
   const absl::Status status = Caught([&] {
@@ -93,7 +99,7 @@ absl::StatusOr<std::shared_ptr<const ViewSet>> DevicePool::MakeViews(
     return views.status();
   });
   if (!status.ok()) views = status;
-  if (call.End()) Count(0, -1);
+  if (call.End()) HandBack(Count(0, -1));
   {
     MutexLock lock(mutex_);
     view_faults_in_a_row_ = absl::IsInternal(views.status()) ? view_faults_in_a_row_ + 1 : 0;
@@ -160,10 +166,9 @@ void DevicePool::TakeBack(HeldTurn* turn) {
 DevicePool::Work DevicePool::StillWanted(const Batch& batch, absl::Time now) {
   Work work;
   for (const BatchItem& item : batch.items) {
-    const Request& request = *item.task->request();
-    if (const auto gone = request.Gone(now)) {
+    if (const auto gone = item.task->request()->Gone(now)) {
       context_.events->OnGone(item.task, *gone);
-    } else if (!request.answered() && item.task->BeginWriting()) {
+    } else if (item.task->BeginWriting()) {
       work.items.push_back(item.task->Item(item.view));
       work.sources.push_back(&item);
     }
@@ -198,7 +203,10 @@ absl::Status DevicePool::RunBatch(SlotState* state, const Batch& batch, HeldTurn
     }
     finite = Finish(work, batch.side, started, ended);
   }
-  if (status.ok() && finite) return absl::OkStatus();
+  if (status.ok() && finite) {
+    state->faults_in_a_row = 0;
+    return absl::OkStatus();
+  }
   TakeBack(turn);
   // The slot's other thread may have found the fault, too, and made it anew.
   if (state->slot == nullptr || state->made != made) return absl::OkStatus();
@@ -207,9 +215,12 @@ absl::Status DevicePool::RunBatch(SlotState* state, const Batch& batch, HeldTurn
 
 absl::Status DevicePool::InSlot(SlotState* state, const std::function<void()>& on_late,
                                 const std::function<absl::Status(EncoderSlot*)>& call) {
+  Watchdog::Call wait(context_.watchdog, on_late);
   const int64_t number = state->turn.Enter();
   absl::Status status;
-  {
+  if (wait.End()) {
+    status = StuckStatus();  // the call that it waited for is
+  } else {
     Watchdog::Call watched(context_.watchdog, on_late);
     EncoderSlot* const slot = state->slot.get();
     status = Caught([&] { return call(slot); });
@@ -222,8 +233,8 @@ absl::Status DevicePool::InSlot(SlotState* state, const std::function<void()>& o
 absl::Status DevicePool::Encode(SlotState* state, int side, const Work& work, EncodeStats* stats,
                                 const std::function<void()>& computed) {
   const auto on_late = [&] {
-    OnStuck(state, absl::StrCat("a batch of ", work.items.size(), " views of side ", side));
-    for (const BatchItem* item : work.sources) context_.events->OnStuck(item->task, StuckStatus());
+    OnStuck(state, absl::StrCat("a batch of ", work.items.size(), " views of side ", side),
+            work.sources);
   };
   return InSlot(state, on_late, [&](EncoderSlot* slot) {
     return slot->EncodeAhead(side, work.items, stats, computed);
@@ -288,11 +299,7 @@ void DevicePool::RunSlot(SlotState* state) {
         status = RunBatch(state, batch, &turn);
         break;
     }
-    if (status.ok()) {
-      if (!batch.items.empty()) state->faults_in_a_row = 0;
-    } else if (!absl::IsInvalidArgument(status)) {
-      Rebuild(state, status);
-    }
+    if (!status.ok() && !absl::IsInvalidArgument(status)) Rebuild(state, status);
   }
 }
 
@@ -320,9 +327,9 @@ void DevicePool::Rebuild(SlotState* state, const absl::Status& fault) {
   }
   // A slot that is stuck does not count already.
   if (state->slot == nullptr) {
-    if (!state->stuck) Count(-1, 0);
+    if (!state->stuck) HandBack(Count(-1, 0));
   } else if (state->stuck.exchange(false)) {
-    Count(+1, 0);
+    HandBack(Count(+1, 0));
   }
 }
 
@@ -331,21 +338,26 @@ absl::Status DevicePool::StuckStatus() const {
                                           absl::FormatDuration(context_.watchdog->timeout())));
 }
 
-void DevicePool::OnStuck(SlotState* state, const std::string& what) {
+void DevicePool::OnStuck(SlotState* state, const std::string& what,
+                         const std::vector<const BatchItem*>& tasks) {
   Log(absl::StrCat("slot ", state->index, " is stuck: ", std::string(StuckStatus().message()), ": ",
                    what));
-  if (!state->stuck.exchange(true)) Count(-1, 0);
+  Waiting waiting;
+  if (!state->stuck.exchange(true)) waiting = Count(-1, 0);
+  // First: an image of which other views wait fails, and does not move.
+  for (const BatchItem* item : tasks) context_.events->OnStuck(item->task, StuckStatus());
+  HandBack(waiting);
 }
 
-void DevicePool::Count(int slots, int stuck_views) {
-  std::vector<std::shared_ptr<ImageTask>> waiting;
+DevicePool::Waiting DevicePool::Count(int slots, int stuck_views) {
+  Waiting waiting;
   bool lost_now;
   {
     MutexLock lock(mutex_);
     const int left = live_slots_.fetch_add(slots, std::memory_order_relaxed) + slots;
     stuck_views_ += stuck_views;
     lost_now = left == 0 || stuck_views_ > 0;
-    if (lost_now == lost()) return;
+    if (lost_now == lost()) return std::nullopt;
     lost_.store(lost_now, std::memory_order_release);
     if (lost_now) {
       context_.gauge->Add(-queue_.items(), -queue_.bytes());
@@ -353,7 +365,11 @@ void DevicePool::Count(int slots, int stuck_views) {
     }
   }
   Log(lost_now ? "does not work: what waits for it is handed back" : "works again");
-  if (lost_now) context_.events->OnLost(waiting);
+  return waiting;
+}
+
+void DevicePool::HandBack(const Waiting& waiting) {
+  if (waiting) context_.events->OnLost(*waiting);
 }
 
 void DevicePool::Stop() {

@@ -18,6 +18,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -131,11 +132,12 @@ class DevicePool {
   Order NextOrder(SlotState* state, Batch* batch);
   void TakeBack(HeldTurn* turn);
   // Encodes what is still wanted of the batch. Passes the turn when the device is done with it; has it
-  // again if there was a fault.
+  // again if there was a fault. A good batch ends a row of faults; one of nothing does not.
   absl::Status RunBatch(SlotState* state, const Batch& batch, HeldTurn* turn);
-  // What is still wanted of it now: a client may have left since the batch was made. BeginWriting is called.
+  // What is still wanted of it now: a client may have gone since the batch was made. BeginWriting is called.
   Work StillWanted(const Batch& batch, absl::Time now);
-  // `call`, numbered among the slot's (SlotTurn) and watched; what it throws is a status.
+  // `call`, numbered among the slot's (SlotTurn) and watched, its wait for another call too; what it throws is a
+  // status.
   absl::Status InSlot(SlotState* state, const std::function<void()>& on_late,
                       const std::function<absl::Status(EncoderSlot*)>& call);
   // The backend's Encode. `computed` as the backend's.
@@ -151,11 +153,16 @@ class DevicePool {
   // After a fault: makes state->slot anew, null if the slot is lost. For who has the turn.
   void Rebuild(SlotState* state, const absl::Status& fault);
 
-  // The watchdog's: `what` is stuck.
-  void OnStuck(SlotState* state, const std::string& what);
+  // What waited for a device that is lost now; nothing if it is not, or was before.
+  using Waiting = std::optional<std::vector<std::shared_ptr<ImageTask>>>;
+
+  // The watchdog's: `what` is stuck, and `tasks` with it.
+  void OnStuck(SlotState* state, const std::string& what,
+               const std::vector<const BatchItem*>& tasks = {});
   absl::Status StuckStatus() const;
-  // Changes the numbers of slots that work and of MakeViews calls that are stuck, and what follows.
-  void Count(int slots, int stuck_views);
+  // Changes the numbers of slots that work and of MakeViews calls that are stuck.
+  Waiting Count(int slots, int stuck_views);
+  void HandBack(const Waiting& waiting);
   void Log(const std::string& line) const;
 
   // Faults of a slot, without a good batch between, after which it counts as lost although it can be

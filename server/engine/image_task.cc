@@ -29,7 +29,7 @@ EncodeItem ImageTask::Item(int view) const {
 
 bool ImageTask::BeginWriting() {
   MutexLock lock(mutex_);
-  if (failing_) return false;
+  if (has_left()) return false;
   ++writers_;
   return true;
 }
@@ -46,8 +46,7 @@ void ImageTask::EndWriting() {
 void ImageTask::WhenUnwritten(std::function<void()> then) {
   {
     MutexLock lock(mutex_);
-    failing_ = true;
-    if (rows_.in_reply_memory && writers_ > 0) {
+    if (rows_.in_reply_memory && writers_ > 0 && !abandoned()) {
       when_unwritten_ = std::move(then);
       return;
     }
@@ -61,7 +60,7 @@ void ImageTask::Abandon() {
   std::function<void()> then;
   {
     MutexLock lock(mutex_);
-    failing_ = true;
+    abandoned_.store(true, std::memory_order_release);
     then.swap(when_unwritten_);
   }
   if (then) then();

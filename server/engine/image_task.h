@@ -1,6 +1,7 @@
 // An image whose views exist: what the batch queue and the slots work on.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -40,16 +41,21 @@ class ImageTask {
   int64_t bytes_per_view() const { return static_cast<int64_t>(views_->bytes()) / view_count(); }
   EncodeItem Item(int view) const;
 
-  // Around a slot's call that writes rows. False: the image is failing, and none may begin.
+  // Around a slot's call that writes rows. False: the image has left, and none may begin.
   bool BeginWriting();
   void EndWriting();
-  // The image has failed: runs `then` when no slot writes its rows any more, now or from EndWriting. At once if the
-  // rows are the engine's own, for then it does not matter.
+  // The image ends here before all of its rows are written: it failed, is not wanted, or moves to another device.
+  // True for the one caller who may say which, by WhenUnwritten.
+  bool Leave() { return !left_.exchange(true, std::memory_order_acq_rel); }
+  bool has_left() const { return left_.load(std::memory_order_acquire); }
+  // Runs `then` when no slot writes its rows any more, now or from EndWriting. At once if the rows are the engine's
+  // own, for then it does not matter.
   void WhenUnwritten(std::function<void()> then);
-  // A slot's call is stuck, and may write whenever it goes on: that is not waited for.
+  // A slot's call is stuck, and may write whenever it goes on: WhenUnwritten does not wait for it, from now on.
   void Abandon();
+  bool abandoned() const { return abandoned_.load(std::memory_order_acquire); }
 
-  // A view's rows are written, or given up. True for the last one: nothing refers to the rows then.
+  // A view's rows are written. True for the last one: nothing refers to the rows then.
   bool FinishView(absl::Time queued, absl::Time started, absl::Time ended);
 
   // Call these once FinishView has returned true.
@@ -66,11 +72,12 @@ class ImageTask {
   const SequenceLayout layout_;
   const TaskRows rows_;
   const StageSeconds so_far_;  // decode, views and assemble
+  std::atomic<bool> left_{false};
+  std::atomic<bool> abandoned_{false};  // set under mutex_
 
   mutable Mutex mutex_;
   int unfinished_ ABSL_GUARDED_BY(mutex_);
   int writers_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool failing_ ABSL_GUARDED_BY(mutex_) = false;
   std::function<void()> when_unwritten_ ABSL_GUARDED_BY(mutex_);
   absl::Time queued_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
   absl::Time first_start_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();

@@ -18,8 +18,8 @@ namespace deepencoder {
 // How many views of each side.
 using ViewCounts = std::map<int, int>;
 
-// Owned by one stage at a time until its views are queued; from then on only `job`'s deadline and
-// cancel flag, and what is atomic, may be looked at by anyone.
+// Owned by one stage at a time, and while its views are queued by nobody: then only `job`'s deadline and cancel
+// flag, and what is atomic, may be looked at. Whoever ends that (ImageTask::Leave, or the last view) owns it.
 struct Request {
   Request(EncodeJob job_in, EncodeDone done_in, absl::Time arrival_in)
       : job(std::move(job_in)), done(std::move(done_in)), arrival(arrival_in) {}

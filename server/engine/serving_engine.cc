@@ -28,6 +28,11 @@ absl::Status NoDevice() {
   return absl::UnavailableError("every device of this server has failed or is stuck");
 }
 
+absl::Status NoMemoryToMoveTo() {
+  return absl::InternalError(
+      "a device that is stuck may still write to the memory that this image's rows were to go to");
+}
+
 absl::Status Stopping() { return absl::UnavailableError("the server is shutting down"); }
 
 absl::Status CheckDevices(const std::vector<DeviceSlots>& devices, const SpecialRows& special) {
@@ -423,28 +428,32 @@ void ServingEngine::OnEncoded(const std::shared_ptr<ImageTask>& task, bool idle)
 }
 
 void ServingEngine::OnFailed(const std::shared_ptr<ImageTask>& task, const absl::Status& why) {
-  if (!task->request()->ClaimAnswer()) return;
+  if (!task->Leave()) return;
   task->WhenUnwritten(
-      [this, request = task->request(), why = WithHint(why)] { PostDenial(request, why); });
+      [this, request = task->request(), why = WithHint(why)] { Fail(request, why); });
 }
 
 void ServingEngine::OnStuck(const std::shared_ptr<ImageTask>& task, const absl::Status& why) {
   task->Abandon();
-  Fail(task->request(), why);
+  if (task->Leave()) Fail(task->request(), why);
 }
 
 void ServingEngine::OnGone(const std::shared_ptr<ImageTask>& task, DropReason reason) {
-  if (!task->request()->ClaimAnswer()) return;
+  if (!task->Leave()) return;
   observer_->OnDrop(reason, Stage::kCompute);
   task->WhenUnwritten([this, request = task->request(), why = StatusOf(reason, Stage::kCompute)] {
-    PostDenial(request, why);
+    Fail(request, why);
   });
 }
 
 void ServingEngine::OnLost(const std::vector<std::shared_ptr<ImageTask>>& waiting) {
   for (const std::shared_ptr<ImageTask>& task : waiting) {
-    if (task->request()->answered()) continue;
-    task->WhenUnwritten([this, request = task->request()] { Resubmit(request); });
+    if (!task->Leave()) continue;
+    // Whoever runs this holds the task.
+    task->WhenUnwritten([this, left = task.get(), request = task->request()] {
+      if (left->abandoned()) return Fail(request, NoMemoryToMoveTo());
+      Resubmit(request);
+    });
   }
   if (!CanServe()) FailWaiting();
 }

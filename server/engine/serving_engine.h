@@ -17,8 +17,8 @@
 // (Request::ClaimAnswer), so `done` is called once; it is never called with a lock held.
 //
 // Locks. Each class has one mutex of its own, and none calls into another that locks while it holds it,
-// with three exceptions, which give the order: SwapBackends' serialising lock before all others,
-// DevicePool before QueueGauge, and any of them before the observer's own.
+// with these exceptions, which give the order: SwapBackends' serialising lock before all others,
+// DevicePool before QueueGauge and SlotTurn, ImageTask before Timeline, and any of them before the observer's own.
 #pragma once
 
 #include <atomic>
@@ -112,9 +112,9 @@ class ServingEngine final : public Engine, private PoolEvents {
   bool CanServe() const;
   // What waits for a decode thread ends with UNAVAILABLE.
   void FailWaiting();
-  // A device that is short of memory now may have some later.
   // Where `bytes` of rows are to lie. Errors: INVALID_ARGUMENT (the job's memory is too small).
   absl::StatusOr<TaskRows> RowsFor(const EncodeJob& job, size_t bytes) const;
+  // When to come back, for what a device is short of now and may have later.
   absl::Status WithHint(const absl::Status& status) const;
   // Its device was lost before it was encoded: from the start, on another.
   void Resubmit(const std::shared_ptr<Request>& request);

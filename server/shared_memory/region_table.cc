@@ -133,9 +133,15 @@ absl::Status RegionTable::Add(Scope scope, RegionSpec spec) {
   return absl::OkStatus();
 }
 
+bool RegionTable::IsUsed(const Entry& entry) { return entry.region.use_count() > 1; }
+
+bool RegionTable::MustStay(const Entry& entry) { return entry.region->retired() && IsUsed(entry); }
+
 void RegionTable::Unregister(Scope scope, const std::string& name) {
   const MutexLock lock(mutex_);
-  entries_.erase({scope, name});
+  const auto at = entries_.find({scope, name});
+  // The sweep ends what must stay.
+  if (at != entries_.end() && !MustStay(at->second)) entries_.erase(at);
 }
 
 void RegionTable::UnregisterAllNamed() {
@@ -175,14 +181,14 @@ void RegionTable::SweepLocked() {
   const absl::Time now = clock_->Now();
   std::erase_if(entries_, [&](const auto& at) {
     const Entry& entry = at.second;
+    if (MustStay(entry)) return false;
     if (entry.locked && !entry.region->object().IsLockedByOther()) {
       entry.region->object().Unlink();
       ++ended_with_client_;
       return true;
     }
-    const bool used = entry.region.use_count() > 1;  // by a request
-    if (entry.region->retired()) return !used;
-    if (used || now - entry.last_used < limits_.idle) return false;
+    if (entry.region->retired()) return true;
+    if (IsUsed(entry) || now - entry.last_used < limits_.idle) return false;
     ++ended_idle_;
     return true;
   });

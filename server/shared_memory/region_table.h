@@ -53,7 +53,7 @@ class RegionTable {
   absl::StatusOr<std::string> RegisterHandle(const std::string& key, uint64_t size,
                                              std::optional<MemfdPlace> memfd = std::nullopt);
 
-  // Nothing happens if it is not there. Requests that use it end well.
+  // Nothing happens if it is not there, and to one that is retired and in use. Requests that use it end well.
   void Unregister(Scope scope, const std::string& name);
   void UnregisterAllNamed();
 
@@ -78,6 +78,9 @@ class RegionTable {
   };
   using Key = std::pair<Scope, std::string>;
 
+  static bool IsUsed(const Entry& entry);  // by a request
+  // A call that is stuck may still write there.
+  static bool MustStay(const Entry& entry);
   absl::Status CheckSpec(const RegionSpec& spec) const;
   absl::Status CheckRoom(uint64_t size) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // True if a region of that scope is in the object.

@@ -154,11 +154,11 @@ TEST(BatchQueueTest, NobodyWaitsForWhoIsGone) {
   const auto cancel = std::make_shared<CancelFlag>();
   const auto cancelled = MakeTask({512, 640}, absl::InfiniteFuture(), cancel);
   const auto late = MakeTask({512}, kStart + kMs);
-  const auto answered = MakeTask({512});
+  const auto failed = MakeTask({512});
   const auto wanted = MakeTask({512});
-  for (const auto& task : {cancelled, late, answered, wanted}) queue.Add(task, kStart);
+  for (const auto& task : {cancelled, late, failed, wanted}) queue.Add(task, kStart);
   cancel->Cancel();
-  EXPECT_TRUE(answered->request()->ClaimAnswer());
+  EXPECT_TRUE(failed->Leave());
   const Batch batch = queue.Take(kStart + kMs);
   EXPECT_THAT(TasksOf(batch), ElementsAre(wanted));
   std::map<std::shared_ptr<ImageTask>, DropReason> dropped;

@@ -1,6 +1,7 @@
 // Slots of two threads: one brings the rows of a batch to where they go while the other encodes the next.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <string>
 #include <thread>
 
@@ -122,6 +123,54 @@ TEST_F(EngineOverlapTest, AFaultThatBothCallsMeetIsMendedOnce) {
   answers_.Await(3);
   EXPECT_EQ(Rows(3), "");
   EXPECT_EQ(device().slots_made, 2);
+}
+
+// However its threads meet them: faults without a good batch between are faults in a row.
+TEST_F(EngineOverlapTest, ADeviceOfWhichBothCallsAlwaysFailIsGivenUp) {
+  Start(Options());
+  device().rows_faults = 1000;
+  for (int round = 1; engine_->healthy(); ++round) {
+    ASSERT_LE(round, 10);
+    device().rows_gate.Close();
+    for (const int number : {2 * round - 1, 2 * round}) {
+      Send(number);
+      device().AwaitEncodes(number);
+    }
+    device().rows_gate.Open();
+    answers_.Await(2 * round);
+    while (device().slots_made <= round && engine_->healthy()) std::this_thread::yield();
+  }
+  EXPECT_EQ(device().slots_made, 5);
+}
+
+TEST_F(EngineOverlapTest, WhatWaitsForACallThatIsStuckIsAnsweredToo) {
+  EngineOptions options = Options();
+  options.device_timeout = absl::Seconds(10);
+  std::atomic<int> taken{0};
+  observer_.on_queue = [&](int64_t items) { taken += items == 0; };
+  Start(options);
+  device().rows_held_tag = 1;
+  device().rows_hold.Close();
+  Send(1);
+  device().AwaitComputed(1);
+  Send(2);
+  answers_.Await(1);
+  Send(3);  // its call waits for that of the first, whose place it needs
+  while (taken < 3) std::this_thread::yield();
+  while (answers_.count() < 3) {
+    clock_.Advance(absl::Seconds(11));
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(Rows(2), "");
+  EXPECT_EQ(CodeOf(1), absl::StatusCode::kInternal);
+  EXPECT_EQ(CodeOf(3), absl::StatusCode::kInternal);
+  EXPECT_EQ(device().encodes(), 2);
+  device().rows_hold.Open();
+  while (!engine_->healthy()) std::this_thread::yield();
+  Send(4);
+  answers_.Await(4);
+  EXPECT_EQ(Rows(4), "");
+  EXPECT_FALSE(device().third_call);
 }
 
 TEST_F(EngineOverlapTest, NumbersThatAreNoneAreLookedIntoAtOnce) {

@@ -98,6 +98,22 @@ TEST_F(EngineStuckTest, TheOtherSlotServesOn) {
   device().hold.Open();
 }
 
+// Though the device is lost and other views of it wait there.
+TEST_F(EngineStuckTest, AnImageOfAStuckCallDoesNotMove) {
+  Start(Options(), 2, 1, {1});
+  device(0).encode_gate.Close();
+  Send(1, RawJob(1, Mode::kGundam, 1300, 700));  // two tiles and a global view
+  device(0).AwaitEncodes(1);
+  PassTimeout();
+  answers_.Await(1);
+  EXPECT_EQ(CodeOf(1), absl::StatusCode::kInternal);
+  Send(2);  // by the one decode thread, behind whatever came before
+  answers_.Await(2);
+  EXPECT_TRUE(answers_.Get(2).ok());
+  EXPECT_FALSE(device(1).WasViewed(1));
+  device(0).encode_gate.Open();
+}
+
 TEST_F(EngineStuckTest, ViewsThatGetStuckFailInTime) {
   EngineOptions options = Options();
   options.decode_threads = 2;

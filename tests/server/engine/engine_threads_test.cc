@@ -62,6 +62,7 @@ TEST(EngineThreadsTest, WithTooFewThreadsThereIsAnErrorAndNothingLeft) {
     EXPECT_THAT(std::string(engine.status().message()), testing::HasSubstr("threads"));
     EXPECT_EQ(device->slots_destroyed, device->slots_made);
     EXPECT_TRUE(device->backend_destroyed);
+    EXPECT_FALSE(device->slot_outlived_backend);
   }
 }
 
@@ -80,6 +81,7 @@ TEST(EngineThreadsTest, ASwapThatGetsNoThreadsChangesNothing) {
     threads_left = -1;
     EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
     EXPECT_EQ(fresh->slots_destroyed, fresh->slots_made);
+    EXPECT_FALSE(fresh->slot_outlived_backend);
   }
   (*engine)->Encode(RawJob(1), answers.For(1));
   answers.Await(1);

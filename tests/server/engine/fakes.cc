@@ -30,10 +30,12 @@ bool TakeOne(std::atomic<int>* left) {
 
 class FakeSlot final : public EncoderSlot {
  public:
-  FakeSlot(std::shared_ptr<FakeDevice> device, std::vector<int> buckets)
-      : device_(std::move(device)), buckets_(std::move(buckets)) {}
+  FakeSlot(std::shared_ptr<FakeDevice> device, std::vector<int> buckets,
+           std::weak_ptr<const void> backend)
+      : device_(std::move(device)), buckets_(std::move(buckets)), backend_(std::move(backend)) {}
   ~FakeSlot() override {
     if (calls_ > 0) device_->destroyed_in_call = true;
+    if (backend_.expired()) device_->slot_outlived_backend = true;
     ++device_->slots_destroyed;
   }
 
@@ -108,6 +110,7 @@ class FakeSlot final : public EncoderSlot {
 
   const std::shared_ptr<FakeDevice> device_;
   const std::vector<int> buckets_;
+  const std::weak_ptr<const void> backend_;
   std::atomic<int> calls_{0};
   Mutex mutex_;
   int begun_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -141,7 +144,7 @@ class FakeBackend final : public Backend {
     device_->create_gate.Pass();
     if (device_->create_fails) return absl::InternalError("the device is gone");
     ++device_->slots_made;
-    return std::make_unique<FakeSlot>(device_, info_.batch_buckets);
+    return std::make_unique<FakeSlot>(device_, info_.batch_buckets, alive_);
   }
 
   std::vector<MemoryUse> Memory() const override { return {}; }
@@ -149,6 +152,7 @@ class FakeBackend final : public Backend {
 
  private:
   const std::shared_ptr<FakeDevice> device_;
+  const std::shared_ptr<const void> alive_ = std::make_shared<char>();
   BackendInfo info_;
 };
 

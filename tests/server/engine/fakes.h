@@ -103,6 +103,7 @@ class FakeDevice {
   std::atomic<bool> third_call{false};         // began beside one that was not the last begun
   std::atomic<int> most_calls{0};              // that were in a slot at a time
   std::atomic<bool> destroyed_in_call{false};  // a slot was
+  std::atomic<bool> slot_outlived_backend{false};
   std::atomic<int> slots_made{0}, slots_destroyed{0};
   std::atomic<bool> backend_destroyed{false};
   uint8_t salt = 0;  // part of every row: tells one device's weights from another's

@@ -203,6 +203,7 @@ TEST_F(RegionTableTest, ARetiredRegionIsNotFoundAndKeepsItsObject) {
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(status.message()), HasSubstr("stuck"));
   table_.Sweep();
+  table_.Unregister(kHandle, *handle);
   EXPECT_EQ(table_.RegisterHandle(memfd.name(), 1000, place).status().code(),
             absl::StatusCode::kAlreadyExists);
   EXPECT_EQ(regions(), 1);
