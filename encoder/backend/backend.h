@@ -61,7 +61,7 @@ class EncoderSlot {
   // Encodes views that all have `side`; 1 <= items.size() <= max_batch. Blocks until the rows are
   // written. Not thread-safe: one call at a time a slot. The rows of an item do not depend on its
   // company. Errors: INTERNAL (a device fault: the slot must be destroyed and made anew),
-  // INVALID_ARGUMENT.
+  // RESOURCE_EXHAUSTED (no memory; the slot, too), INVALID_ARGUMENT.
   virtual absl::Status Encode(int side, std::span<const EncodeItem> items, EncodeStats* stats) = 0;
 
   // As Encode, and calls `computed` on this thread, once, when the device is done and what is left is to

@@ -146,7 +146,7 @@ typedef struct DeCudaApi {
 const DeCudaApi* deepencoder_cuda_api(void);
 #define DE_CUDA_ENTRY_POINT "deepencoder_cuda_api"
 
-/* What came after version 1 is an exported symbol of its own, so that either side may be the older
+/* What came after this version of the table is an exported symbol of its own, so that either side may be the older
  * one: a program does without what a library does not have.
  *
  * The device's address on the PCI bus, "0000:3b:00.0", ended by 0. */

@@ -6,6 +6,15 @@
 #include <utility>
 
 namespace deepencoder::cuda {
+namespace {
+
+// An allocation's error that is not sticky stays where the next launch would take it for its own.
+cudaError_t Cleared(cudaError_t error) {
+  if (error != cudaSuccess) cudaGetLastError();
+  return error;
+}
+
+}  // namespace
 
 const char* Name(MemoryKind kind) {
   switch (kind) {
@@ -66,8 +75,7 @@ DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
 Status DeviceBuffer::Create(size_t bytes, MemoryKind kind, MemoryAccount* account,
                             DeviceBuffer* buffer) {
   void* data = nullptr;
-  if (const cudaError_t error = cudaMalloc(&data, bytes); error != cudaSuccess) {
-    cudaGetLastError();  // not sticky: clears it
+  if (const cudaError_t error = Cleared(cudaMalloc(&data, bytes)); error != cudaSuccess) {
     size_t free = 0, total = 0;
     cudaMemGetInfo(&free, &total);
     return {error == cudaErrorMemoryAllocation ? Code::kResourceExhausted : Code::kDevice,
@@ -99,7 +107,7 @@ PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
 
 Status PinnedBuffer::Create(size_t bytes, PinnedBuffer* buffer) {
   PinnedBuffer made;
-  DEEPENCODER_CUDA_RETURN(cudaMallocHost(&made.data_, bytes));
+  DEEPENCODER_CUDA_RETURN(Cleared(cudaMallocHost(&made.data_, bytes)));
   made.bytes_ = bytes;
   *buffer = std::move(made);
   return {};
