@@ -188,7 +188,6 @@ absl::Status DevicePool::RunBatch(SlotState* state, const Batch& batch, HeldTurn
     turn->Pass();
   });
   const absl::Time ended = context_.clock->Now();
-  for (const BatchItem* item : work.sources) item->task->EndWriting();
   bool finite = false;
   if (!status.ok()) {
     Fail(work, status);
@@ -203,6 +202,8 @@ absl::Status DevicePool::RunBatch(SlotState* state, const Batch& batch, HeldTurn
     }
     finite = Finish(work, batch.side, started, ended);
   }
+  // Not before: Finish reads the rows, and an image that moves is written anew by another device.
+  for (const BatchItem* item : work.sources) item->task->EndWriting();
   if (status.ok() && finite) {
     state->faults_in_a_row = 0;
     return absl::OkStatus();
