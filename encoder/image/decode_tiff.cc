@@ -18,16 +18,10 @@
 #include "encoder/image/formats.h"
 #include "encoder/image/orientation.h"
 #include "encoder/image/pixels.h"
-#include "encoder/image/zstd_window.h"
+#include "encoder/image/tiff_limits.h"
 
 namespace deepencoder {
 namespace {
-
-// What a tile may have decoded: bytes of any, or for each pixel of the picture. DecodeBytes counts on it,
-// and on the window.
-constexpr uint64_t kMaxSmallTile = uint64_t{4} << 20, kMaxTileBytes = 16;
-// What libzstd's levels up to 19 use, and RFC 8878 asks decoders to support.
-constexpr uint64_t kMaxZstdWindow = uint64_t{8} << 20;
 
 absl::Status Broken(const std::string& why) {
   return absl::InvalidArgumentError(absl::StrCat("broken or truncated TIFF file: ", why));
@@ -141,8 +135,8 @@ class TiffReader {
   absl::StatusOr<cv::Mat> ReadYcbcr(const Layout& layout);
   absl::StatusOr<std::array<cv::Vec3b, 256>> ReadPalette(const Layout& layout) const;
   int Orientation() const;
-  // Errors: INVALID_ARGUMENT if a strip or tile asks for more than kMaxZstdWindow.
-  absl::Status CheckZstdWindows() const;
+  // Errors: INVALID_ARGUMENT if decoding would take more than the size lets expect.
+  absl::Status CheckLimits(bool as_ycbcr) const;
   TIFF* get() const { return tiff_.get(); }
 
  private:
@@ -229,8 +223,8 @@ absl::StatusOr<Layout> TiffReader::ReadLayout() const {
 
 // ---------------------------------------------------------------- samples
 
-// 8 bits of the samples of one stored row. `first` and `stored` are where the sample wanted first lies
-// and how many there are a pixel; `kept` of them go to every `step`-th byte group of `to`.
+// 8 bits of the samples of one stored row: of the `stored` samples a pixel the `kept` first, which go to the
+// start of every `step` bytes.
 struct RowFormat {
   uint32_t bits;
   uint32_t stored;  // samples a pixel in the row
@@ -306,13 +300,6 @@ absl::Status TiffReader::ReadTiles(const Layout& layout, Gray16Policy gray16, cv
   uint32_t tile_width = 0, tile_height = 0;
   TIFFGetField(tiff_.get(), TIFFTAG_TILEWIDTH, &tile_width);
   TIFFGetField(tiff_.get(), TIFFTAG_TILELENGTH, &tile_height);
-  const uint64_t tile = uint64_t{tile_width} * tile_height;
-  const uint64_t image = uint64_t{layout.width} * layout.height;
-  const uint64_t pixel_bits = uint64_t{format.stored} * format.bits;
-  if (tile == 0 || tile > UINT32_MAX ||
-      tile * pixel_bits / 8 > std::max(kMaxSmallTile, kMaxTileBytes * image)) {
-    return Broken(absl::StrCat("tiles of ", tile_width, " x ", tile_height, " pixels"));
-  }
   const tmsize_t row_bytes = TIFFTileRowSize(tiff_.get());
   const tmsize_t tile_bytes = TIFFTileSize(tiff_.get());
   if (row_bytes < static_cast<tmsize_t>(BytesOfRow(format, tile_width)) ||
@@ -340,19 +327,10 @@ absl::Status TiffReader::ReadTiles(const Layout& layout, Gray16Policy gray16, cv
   return absl::OkStatus();
 }
 
-// libtiff lets a Zstandard stream say how much memory it needs, up to 128 MiB, for any picture.
-absl::Status TiffReader::CheckZstdWindows() const {
-  const uint32_t count = TIFFIsTiled(tiff_.get()) != 0 ? TIFFNumberOfTiles(tiff_.get())
-                                                       : TIFFNumberOfStrips(tiff_.get());
-  for (uint32_t i = 0; i < count; ++i) {
-    const Bytes data = Slice(client_.file, TIFFGetStrileOffset(tiff_.get(), i),
-                             TIFFGetStrileByteCount(tiff_.get(), i));
-    if (!data.empty() && LargestZstdWindow(data) > kMaxZstdWindow) {
-      return Broken(absl::StrCat("Zstandard data that need more memory than ", kMaxZstdWindow,
-                                 " bytes, or of no known version"));
-    }
-  }
-  return absl::OkStatus();
+absl::Status TiffReader::CheckLimits(bool as_ycbcr) const {
+  // libtiff's conversion of YCbCr holds all planes of a tile.
+  const auto excess = TiffExcess(tiff_.get(), client_.file, /*planes_together=*/as_ycbcr);
+  return excess ? Broken(*excess) : absl::OkStatus();
 }
 
 absl::StatusOr<cv::Mat> TiffReader::ReadSamples(const Layout& layout, Gray16Policy gray16) {
@@ -481,16 +459,15 @@ absl::StatusOr<Decoded> DecodeTiff(Bytes file, const ImageHeader& header,
   if (StoredSize{layout->width, layout->height} != StoredSize{header.width, header.height}) {
     return absl::InvalidArgumentError(kTwoSizes);
   }
-  if (layout->compression == COMPRESSION_ZSTD) {
-    if (absl::Status status = reader.CheckZstdWindows(); !status.ok()) return status;
-  }
-  if (layout->photometric == PHOTOMETRIC_YCBCR && layout->compression != COMPRESSION_JPEG) {
+  const bool ycbcr = layout->photometric == PHOTOMETRIC_YCBCR;
+  const bool jpeg = layout->compression == COMPRESSION_JPEG;
+  // Before the limits are checked: it changes the size of a tile.
+  if (ycbcr && jpeg) TIFFSetField(reader.get(), TIFFTAG_JPEGCOLORMODE, JPEGCOLORMODE_RGB);
+  if (absl::Status status = reader.CheckLimits(ycbcr && !jpeg); !status.ok()) return status;
+  if (ycbcr && !jpeg) {
     auto rgb = reader.ReadYcbcr(*layout);
     if (!rgb.ok()) return rgb.status();
     return Decoded{*rgb, reader.Orientation()};
-  }
-  if (layout->photometric == PHOTOMETRIC_YCBCR) {
-    TIFFSetField(reader.get(), TIFFTAG_JPEGCOLORMODE, JPEGCOLORMODE_RGB);
   }
   const auto raster = reader.ReadSamples(*layout, options.gray16);
   if (!raster.ok()) return raster.status();
