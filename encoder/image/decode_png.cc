@@ -19,8 +19,8 @@ namespace deepencoder {
 namespace {
 
 constexpr size_t kSignatureBytes = 8;
-constexpr size_t kMaxMetadata = size_t{1}
-                                << 20;  // inflated bytes of a text chunk that are looked at
+// Bytes of a text chunk, inflated if it is compressed, that are looked at.
+constexpr size_t kMaxMetadata = size_t{1} << 20;
 
 absl::Status Broken(const std::string& why) {
   return absl::InvalidArgumentError(absl::StrCat("broken or truncated PNG file: ", why));
@@ -67,7 +67,13 @@ std::optional<int> RawProfileOrientation(std::string_view text) {
   return ExifOrientation(exif);
 }
 
-// The text of an iTXt chunk after its keyword and the 0 that ends it.
+// The text of a tEXt or zTXt chunk after its keyword and the 0 that ends it.
+std::string PlainText(bool compressed, Bytes rest) {
+  if (compressed) return Inflate(Slice(rest, 1));  // method
+  return std::string(AsText(Slice(rest, 0, kMaxMetadata)));
+}
+
+// The same of an iTXt chunk.
 std::string InternationalText(Bytes rest) {
   const auto compressed = ReadInteger(rest, 0, 1, std::endian::big);
   size_t at = 2;                             // flag, method
@@ -76,30 +82,41 @@ std::string InternationalText(Bytes rest) {
     if (end == std::string_view::npos) return {};
     at = end + 1;
   }
-  const Bytes text = Slice(rest, at);
-  return compressed == 1u ? Inflate(text) : std::string(AsText(text));
+  if (compressed == 1u) return Inflate(Slice(rest, at));
+  return std::string(AsText(Slice(rest, at, kMaxMetadata)));
 }
 
+struct RawProfile {
+  bool compressed;
+  Bytes rest;
+};
+
+// The first eXIf chunk that says one, and the last chunk of each kind of text: a file may have thousands,
+// so only what counts is inflated.
 int OrientationOf(Bytes file) {
   using std::string_view_literals::operator""sv;
   constexpr auto kRawExif = "Raw profile type exif\0"sv, kXmp = "XML:com.adobe.xmp\0"sv;
-  std::optional<int> exif, raw_exif, xmp;
+  std::optional<int> exif, xmp;
+  std::optional<RawProfile> raw_exif;
+  std::optional<Bytes> international;
   size_t at = kSignatureBytes;
   while (const auto length = ReadInteger(file, at, 4, std::endian::big)) {
     const Bytes type = Slice(file, at + 4, 4);
     const Bytes data = Slice(file, at + 8, *length);
+    const bool compressed = StartsWith(type, "zTXt");
     if (StartsWith(type, "eXIf") && !exif) {
       exif = ExifOrientation(data);
-    } else if (StartsWith(type, "tEXt") && StartsWith(data, kRawExif)) {
-      raw_exif = RawProfileOrientation(AsText(data.subspan(kRawExif.size())));
-    } else if (StartsWith(type, "zTXt") && StartsWith(data, kRawExif)) {
-      raw_exif = RawProfileOrientation(Inflate(Slice(data, kRawExif.size() + 1)));  // method
+    } else if ((compressed || StartsWith(type, "tEXt")) && StartsWith(data, kRawExif)) {
+      raw_exif = {compressed, data.subspan(kRawExif.size())};
     } else if (StartsWith(type, "iTXt") && StartsWith(data, kXmp)) {
-      xmp = XmpOrientation(InternationalText(data.subspan(kXmp.size())));
+      international = data.subspan(kXmp.size());
     }
     at += size_t{12} + *length;
   }
-  return ChooseOrientation(exif ? exif : raw_exif, xmp);
+  if (!exif && raw_exif)
+    exif = RawProfileOrientation(PlainText(raw_exif->compressed, raw_exif->rest));
+  if (international) xmp = XmpOrientation(InternationalText(*international));
+  return ChooseOrientation(exif, xmp);
 }
 
 // ---------------------------------------------------------------- pixels
