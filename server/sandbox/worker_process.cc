@@ -149,6 +149,7 @@ void WorkerProcess::Kill() {
 }
 
 absl::Status WorkerProcess::AwaitReady() {
+  if (ready_) return absl::OkStatus();
   pollfd readable = {.fd = socket_, .events = POLLIN, .revents = 0};
   WorkerHello hello = {};
   if (poll(&readable, 1, static_cast<int>(absl::ToInt64Milliseconds(kStartLimit))) != 1) {
@@ -163,6 +164,8 @@ absl::Status WorkerProcess::AwaitReady() {
         "a decode worker cannot confine itself: ", hello.step, ": ", std::strerror(hello.error)));
   }
   address_space_ = hello.address_space;
+  if (absl::Status status = LimitMemory(0); !status.ok()) return status;
+  ready_ = true;
   return absl::OkStatus();
 }
 
@@ -172,14 +175,21 @@ bool WorkerProcess::Listening() const {
   return poll(&readable, 1, 0) == 0;  // nothing to read: no answer without a call, and no end
 }
 
-void WorkerProcess::LimitMemory(const ImageHeader& header) {
-  if (!ConfinesSystemCalls()) return;  // sanitizers map terabytes
-  const uint64_t steps = (WithRounding(DecodeBytes(header)) + kMemoryStep - 1) / kMemoryStep;
+absl::Status WorkerProcess::LimitMemory(uint64_t decode_bytes) {
+  if (!ConfinesSystemCalls()) return absl::OkStatus();  // sanitizers map terabytes
+  const uint64_t steps = (WithRounding(decode_bytes) + kMemoryStep - 1) / kMemoryStep;
   const uint64_t wanted = address_space_ + steps * kMemoryStep + kMemorySlack;
+  if (wanted == memory_limit_) return absl::OkStatus();
   rlimit limit = {};
-  if (wanted == memory_limit_ || prlimit(pid_, RLIMIT_AS, nullptr, &limit) != 0) return;
+  bool done = prlimit(pid_, RLIMIT_AS, nullptr, &limit) == 0;
   limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, wanted);
-  if (prlimit(pid_, RLIMIT_AS, &limit, nullptr) == 0) memory_limit_ = wanted;
+  done = done && prlimit(pid_, RLIMIT_AS, &limit, nullptr) == 0;
+  if (!done) {
+    return absl::UnavailableError(absl::StrCat(
+        "the memory of a decode worker cannot be limited: prlimit: ", std::strerror(errno)));
+  }
+  memory_limit_ = wanted;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<PictureSize> WorkerProcess::Decode(std::span<const std::byte> file,
@@ -192,7 +202,7 @@ absl::StatusOr<PictureSize> WorkerProcess::Decode(std::span<const std::byte> fil
   std::memcpy(file_->data(), file.data(), file.size());
   file_bytes_ = file.size();
   pixel_bytes_ = size_t{3} * static_cast<size_t>(header.width) * static_cast<size_t>(header.height);
-  LimitMemory(header);
+  if (absl::Status status = LimitMemory(DecodeBytes(header)); !status.ok()) return status;
   const DecodeCall call = {
       .file_bytes = file_bytes_, .pixel_bytes = pixel_bytes_, .options = options};
   if (send(socket_, &call, sizeof(call), MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof(call))) {

@@ -48,15 +48,15 @@ class WorkerProcess {
   WorkerProcess(const WorkerProcess&) = delete;
   WorkerProcess& operator=(const WorkerProcess&) = delete;
 
-  // Returns when it can decode. Errors: UNAVAILABLE with the reason.
+  // Returns when it can decode, at once from the second time on. Errors: UNAVAILABLE with the reason.
   absl::Status AwaitReady();
 
   // Whether it takes the next image, as far as the kernel has said.
   bool Listening() const;
 
   // Afterwards pixels() holds the picture, upright, until the next call. Errors: the worker's own, as
-  // DecodeImage; when it has ended over the image, INVALID_ARGUMENT (kCrash, kTimeout) or INTERNAL
-  // (kGone), and end() says so.
+  // DecodeImage; UNAVAILABLE if its memory cannot be limited; when it has ended over the image,
+  // INVALID_ARGUMENT (kCrash, kTimeout) or INTERNAL (kGone), and end() says so.
   absl::StatusOr<PictureSize> Decode(std::span<const std::byte> file, const ImageHeader& header,
                                      const DecodeOptions& options);
 
@@ -73,7 +73,8 @@ class WorkerProcess {
 
   absl::Status Spawn();
   absl::Duration CpuTime() const;
-  void LimitMemory(const ImageHeader& header);
+  // To what it has and what decoding takes. Errors: UNAVAILABLE; an earlier limit stays.
+  absl::Status LimitMemory(uint64_t decode_bytes);
   // Errors: the worker has ended, or was given up.
   absl::StatusOr<DecodeAnswer> AwaitAnswer();
   void Kill();
@@ -84,8 +85,9 @@ class WorkerProcess {
   const std::unique_ptr<SharedRegion> file_, pixels_;
   int socket_ = -1;
   pid_t pid_ = -1;  // -1: none, or collected
+  bool ready_ = false;
   uint64_t address_space_ = 0;
-  uint64_t memory_limit_ = 0;                // as it is in force; 0: none
+  uint64_t memory_limit_ = 0;                // as it is in force; 0: none yet
   size_t file_bytes_ = 0, pixel_bytes_ = 0;  // of the last image
   WorkerEnd end_ = WorkerEnd::kNone;
 };

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <seccomp.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -17,6 +18,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <iostream>
 #include <map>
 #include <new>
 #include <string>
@@ -288,6 +290,29 @@ TEST(SandboxPool, SaysWhyItCannotBe) {
   const absl::Status absent = SandboxedDecoder::Create(options, nullptr).status();
   EXPECT_EQ(absent.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_NE(absent.message().find("No such file"), std::string::npos) << absent;
+}
+
+// Exit status of a process whose system calls prlimit64 for other processes fail: 0 if no decoder can be made
+// there, for that reason.
+int CreateWithoutPrlimit() {
+  scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ALLOW);
+  if (filter == nullptr ||
+      seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(prlimit64), 1,
+                       SCMP_A0(SCMP_CMP_NE, 0)) != 0 ||
+      seccomp_load(filter) != 0) {
+    return 2;
+  }
+  const absl::Status status = SandboxedDecoder::Create(Options(1), nullptr).status();
+  const bool expected = status.code() == absl::StatusCode::kUnavailable &&
+                        status.message().find("prlimit: ") != std::string_view::npos;
+  if (!expected) std::cerr << status << "\n";
+  return expected ? 0 : 1;
+}
+
+TEST(SandboxPool, CannotBeWithoutALimitOnMemory) {
+  if (!ConfinesSystemCalls()) GTEST_SKIP() << "not under a sanitizer";
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // threads may be left of tests before
+  EXPECT_EXIT(_exit(CreateWithoutPrlimit()), testing::ExitedWithCode(0), "");
 }
 
 }  // namespace
