@@ -34,7 +34,7 @@ struct DecodeAnswer {
   int32_t code;  // absl::StatusCode
   int32_t width, height;
   uint32_t message_bytes;
-  char message[512];
+  char message[256];
 };
 
 }  // namespace deepencoder

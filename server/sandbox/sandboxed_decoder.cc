@@ -1,11 +1,18 @@
 #include "server/sandbox/sandboxed_decoder.h"
 
+#include <algorithm>
 #include <opencv2/core.hpp>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
 namespace deepencoder {
+namespace {
+
+// Images before a worker's last, while its successor starts.
+constexpr int kStartAhead = 16;
+
+}  // namespace
 
 std::string_view Name(WorkerEnd end) {
   switch (end) {
@@ -23,16 +30,16 @@ std::string_view Name(WorkerEnd end) {
 
 class SandboxedDecoder::Lease {
  public:
-  explicit Lease(SandboxedDecoder* owner) : owner_(owner), worker_(owner->Take()) {}
-  ~Lease() { owner_->GiveBack(std::move(worker_)); }
+  explicit Lease(SandboxedDecoder* owner) : owner_(owner), place_(owner->Take()) {}
+  ~Lease() { owner_->GiveBack(std::move(place_)); }
   Lease(const Lease&) = delete;
   Lease& operator=(const Lease&) = delete;
 
-  std::unique_ptr<WorkerProcess>& worker() { return worker_; }
+  Place& place() { return place_; }
 
  private:
   SandboxedDecoder* const owner_;
-  std::unique_ptr<WorkerProcess> worker_;
+  Place place_;
 };
 
 absl::StatusOr<std::unique_ptr<SandboxedDecoder>> SandboxedDecoder::Create(
@@ -52,28 +59,47 @@ absl::StatusOr<std::unique_ptr<SandboxedDecoder>> SandboxedDecoder::Create(
   for (std::unique_ptr<WorkerProcess>& worker : started) {
     if (absl::Status status = worker->AwaitReady(); !status.ok()) return status;
     decoder->CountAlive(1);
-    decoder->GiveBack(std::move(worker));
+    decoder->GiveBack({std::move(worker), nullptr});
   }
   return decoder;
 }
 
 SandboxedDecoder::~SandboxedDecoder() = default;
 
-std::unique_ptr<WorkerProcess> SandboxedDecoder::Take() {
+SandboxedDecoder::Place SandboxedDecoder::Take() {
   MutexLock lock(mutex_);
   while (idle_.empty()) changed_.Wait(mutex_);
-  std::unique_ptr<WorkerProcess> worker = std::move(idle_.back());
+  Place place = std::move(idle_.back());
   idle_.pop_back();
-  return worker;
+  return place;
 }
 
-void SandboxedDecoder::GiveBack(std::unique_ptr<WorkerProcess> worker) {
-  if (worker != nullptr) worker->Trim();
+void SandboxedDecoder::GiveBack(Place place) {
+  const bool ended = place.worker == nullptr;
+  if (place.successor != nullptr &&
+      (ended || place.worker->images() % options_.images_per_worker == 0)) {
+    if (ended) CountAlive(1);
+    place.worker = std::move(place.successor);
+  }
+  if (place.worker != nullptr) place.worker->Trim();
   {
     MutexLock lock(mutex_);
-    idle_.push_back(std::move(worker));
+    idle_.push_back(std::move(place));
   }
   changed_.NotifyOne();
+}
+
+void SandboxedDecoder::StartSuccessor(Place& place) {
+  const int ahead = std::min(kStartAhead, options_.images_per_worker - 1);
+  if ((place.worker->images() + ahead) % options_.images_per_worker != 0) return;
+  auto made = WorkerProcess::Start(options_.worker);
+  if (made.ok()) {
+    place.successor = *std::move(made);
+  } else if (options_.log) {  // the worker goes on, and it is tried again after as many images
+    options_.log(absl::StrCat("a decode worker stays for longer than its ",
+                              options_.images_per_worker,
+                              " images: ", std::string(made.status().message())));
+  }
 }
 
 void SandboxedDecoder::CountAlive(int change) {
@@ -87,12 +113,15 @@ void SandboxedDecoder::CountEnd(WorkerEnd end) {
   if (observer_ != nullptr) observer_->OnDecodeWorkerEnd(end);
 }
 
-absl::Status SandboxedDecoder::EnsureAlive(std::unique_ptr<WorkerProcess>& worker) {
-  if (worker != nullptr && worker->Listening()) return absl::OkStatus();
+absl::Status SandboxedDecoder::EnsureAlive(Place& place) {
+  std::unique_ptr<WorkerProcess>& worker = place.worker;
+  if (worker != nullptr && worker->AwaitReady().ok() && worker->Listening())
+    return absl::OkStatus();
   if (worker != nullptr) {  // it ended while it was idle
     CountEnd(WorkerEnd::kGone);
     if (options_.log) options_.log("a decode worker has ended while idle: replaced");
     worker.reset();
+    place.successor.reset();  // of a worker that is fresh now
   }
   auto made = WorkerProcess::Start(options_.worker);
   if (!made.ok()) return made.status();
@@ -109,8 +138,9 @@ absl::StatusOr<HeldImage> SandboxedDecoder::Decode(std::span<const std::byte> fi
   const absl::StatusOr<ImageHeader> header = ReadHeader(file, options);
   if (!header.ok()) return header.status();
   const auto lease = std::make_shared<Lease>(this);
-  std::unique_ptr<WorkerProcess>& worker = lease->worker();
-  if (absl::Status status = EnsureAlive(worker); !status.ok()) return status;
+  std::unique_ptr<WorkerProcess>& worker = lease->place().worker;
+  if (absl::Status status = EnsureAlive(lease->place()); !status.ok()) return status;
+  StartSuccessor(lease->place());
   const absl::StatusOr<PictureSize> size = worker->Decode(file, *header, options);
   if (const WorkerEnd end = worker->end(); end != WorkerEnd::kNone) {
     worker.reset();

@@ -1,5 +1,7 @@
-// Decodes in worker processes that can do nothing else: a file that takes its decoder over, makes it crash
-// or never end, costs its own answer and no more.
+// Decodes in worker processes that can do nothing else: a file that makes its decoder crash or never end
+// costs its own answer and no more. One that takes its decoder over without a sound has what is left in that
+// worker of images before it, and the images that the worker is given after it, until it is replaced: it can
+// change their pixels, or give them away in the answers to others. The server and other workers are out of its reach.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +31,10 @@ class SandboxObserver {
 
 struct SandboxOptions {
   WorkerOptions worker;
-  int workers = 1;                              // as many images are decoded at once
+  int workers = 1;  // as many images are decoded at once
+  // After as many a fresh worker takes the place of one, so that none that was taken over stays. A start takes
+  // 13 ms of CPU time, which makes 13 us an image.
+  int images_per_worker = 1000;
   std::function<void(const std::string&)> log;  // a line about a worker; may be empty. Thread-safe
 };
 
@@ -42,8 +47,9 @@ class SandboxedDecoder final : public ImageDecoder {
                                                                   SandboxObserver* observer);
   ~SandboxedDecoder() override;  // no image that it gave may be left
 
-  // Waits for a worker if all are at work. An image keeps its worker, in whose memory it lies. Errors as
-  // WorkerProcess::Decode, and RESOURCE_EXHAUSTED if a worker had to be replaced and could not be.
+  // Waits for a worker if all are at work. To be called from threads that live as long as Create's. An image
+  // keeps its worker, in whose memory it lies. Errors as WorkerProcess::Decode, and RESOURCE_EXHAUSTED if a
+  // worker had to be replaced and could not be.
   absl::StatusOr<HeldImage> Decode(std::span<const std::byte> file,
                                    const DecodeOptions& options) override;
 
@@ -54,11 +60,17 @@ class SandboxedDecoder final : public ImageDecoder {
   // Holds one of the workers' places, and gives it back at its end.
   class Lease;
 
-  // A place, which is empty if its worker has ended.
-  std::unique_ptr<WorkerProcess> Take();
-  void GiveBack(std::unique_ptr<WorkerProcess> worker);
+  struct Place {
+    std::unique_ptr<WorkerProcess> worker;     // null: it has ended
+    std::unique_ptr<WorkerProcess> successor;  // null unless the worker is at its last images
+  };
+
+  Place Take();
+  void GiveBack(Place place);
+  // To be called before each image.
+  void StartSuccessor(Place& place);
   // Null or ended: another in its place. Errors as Start and AwaitReady.
-  absl::Status EnsureAlive(std::unique_ptr<WorkerProcess>& worker);
+  absl::Status EnsureAlive(Place& place);
   void CountAlive(int change);
   void CountEnd(WorkerEnd end);
 
@@ -66,7 +78,7 @@ class SandboxedDecoder final : public ImageDecoder {
   SandboxObserver* const observer_;
   Mutex mutex_;
   CondVar changed_;
-  std::vector<std::unique_ptr<WorkerProcess>> idle_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Place> idle_ ABSL_GUARDED_BY(mutex_);
   int alive_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 

@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "encoder/base/descriptor.h"
@@ -72,6 +73,22 @@ absl::Status NoWorker(const char* call, int error) {
 int Spare(int fd) {
   constexpr int kFirstSpare = 100;
   return fcntl(fd, F_DUPFD_CLOEXEC, kFirstSpare);
+}
+
+// What a worker gives as the reason of a refusal goes to a client and into the log, whoever may have taken the
+// worker over: a code that decoders give, and a line of text.
+absl::Status RefusalOf(const DecodeAnswer& answer) {
+  constexpr absl::StatusCode kCodes[] = {absl::StatusCode::kInvalidArgument,
+                                         absl::StatusCode::kResourceExhausted,
+                                         absl::StatusCode::kInternal, absl::StatusCode::kUnknown};
+  const auto code = static_cast<absl::StatusCode>(answer.code);
+  if (std::find(std::begin(kCodes), std::end(kCodes), code) == std::end(kCodes)) {
+    return absl::InternalError("a decode worker answered with a code that no decoder gives");
+  }
+  std::string text(answer.message, std::min<size_t>(answer.message_bytes, sizeof(answer.message)));
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return !absl::ascii_isprint(c); }, '?');
+  return {code, text};
 }
 
 bool ByItsOwnDoing(int signal) {
@@ -199,6 +216,7 @@ absl::StatusOr<PictureSize> WorkerProcess::Decode(std::span<const std::byte> fil
     return absl::ResourceExhaustedError(absl::StrCat("the image file has ", file.size(),
                                                      " bytes, over the limit of ", file_->bytes()));
   }
+  ++images_;
   std::memcpy(file_->data(), file.data(), file.size());
   file_bytes_ = file.size();
   pixel_bytes_ = size_t{3} * static_cast<size_t>(header.width) * static_cast<size_t>(header.height);
@@ -210,11 +228,7 @@ absl::StatusOr<PictureSize> WorkerProcess::Decode(std::span<const std::byte> fil
   }
   const absl::StatusOr<DecodeAnswer> answer = AwaitAnswer();
   if (!answer.ok()) return answer.status();
-  if (answer->code != 0) {
-    const size_t bytes = std::min<size_t>(answer->message_bytes, sizeof(answer->message));
-    return absl::Status(static_cast<absl::StatusCode>(answer->code),
-                        std::string(answer->message, bytes));
-  }
+  if (answer->code != 0) return RefusalOf(*answer);
   const bool upright = answer->width == header.width && answer->height == header.height;
   const bool turned = answer->width == header.height && answer->height == header.width;
   if (!upright && !turned) {

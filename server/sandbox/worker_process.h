@@ -55,12 +55,13 @@ class WorkerProcess {
   bool Listening() const;
 
   // Afterwards pixels() holds the picture, upright, until the next call. Errors: the worker's own, as
-  // DecodeImage; UNAVAILABLE if its memory cannot be limited; when it has ended over the image,
+  // DecodeImage, with a text that is printable ASCII; UNAVAILABLE if its memory cannot be limited; when it has ended over the image,
   // INVALID_ARGUMENT (kCrash, kTimeout) or INTERNAL (kGone), and end() says so.
   absl::StatusOr<PictureSize> Decode(std::span<const std::byte> file, const ImageHeader& header,
                                      const DecodeOptions& options);
 
   const std::byte* pixels() const { return pixels_->data(); }
+  int images() const { return images_; }  // that it was asked to decode
   WorkerEnd end() const { return end_; }
 
   // Gives back the memory that a large image took; pixels() are gone.
@@ -89,6 +90,7 @@ class WorkerProcess {
   uint64_t address_space_ = 0;
   uint64_t memory_limit_ = 0;                // as it is in force; 0: none yet
   size_t file_bytes_ = 0, pixel_bytes_ = 0;  // of the last image
+  int images_ = 0;
   WorkerEnd end_ = WorkerEnd::kNone;
 };
 

@@ -7,6 +7,7 @@
 #include <seccomp.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -50,6 +51,8 @@ std::string Attempt(const std::string& what) {
   if (what == "kill") return Outcome(kill(getppid(), 0));
   if (what == "read_memory")
     return Outcome(syscall(SYS_process_vm_readv, 1, nullptr, 0, nullptr, 0, 0));
+  if (what == "process") return absl::StrCat(getpid());
+  if (what == "garble") return std::string("\x1B[2J\n\xFF") + std::string(1000, 'x');
   if (what == "code") {
     void* code = mmap(nullptr, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     return Outcome(code == MAP_FAILED ? -1 : 0);
@@ -92,6 +95,7 @@ absl::StatusOr<RgbImage> ObedientDecode(std::span<const std::byte> file,
   } catch (const std::bad_alloc&) {
     return absl::ResourceExhaustedError("no memory");
   }
+  if (what == "strange") return absl::UnauthenticatedError("who are you?");
   if (what == "large") return RgbImage(cv::Mat(64, 64, CV_8UC3));
   return absl::UnknownError(Attempt(what));
 }
@@ -235,6 +239,16 @@ TEST_F(Sandbox, APictureOfAnotherSizeIsNotBelieved) {
   ExpectItDecodes();
 }
 
+TEST_F(Sandbox, ItsWordsAreNotPassedOnUnchecked) {
+  const absl::Status garbled = StatusOf(Order("garble"));
+  EXPECT_EQ(garbled.code(), absl::StatusCode::kUnknown);
+  EXPECT_EQ(garbled.message(), "?[2J??" + std::string(250, 'x'));
+  const absl::Status strange = StatusOf(Order("strange"));
+  EXPECT_EQ(strange.code(), absl::StatusCode::kInternal) << strange;
+  EXPECT_EQ(strange.message().find("who"), std::string_view::npos) << strange;
+  ExpectItDecodes();
+}
+
 TEST_F(Sandbox, FilesOverTheLimitAreRefused) {
   FileBytes file = EncodePng(TestPicture(8, 8));
   file.resize((size_t{8} << 20) + 1);
@@ -253,9 +267,76 @@ TEST_F(Sandbox, AnImageKeepsItsWorker) {
   other.join();
 }
 
+class ShortLives : public Sandbox {
+ protected:
+  static constexpr int kImages = 3;  // the successor starts before the second
+  void SetUp() override {
+    SandboxOptions options = Options(1);
+    options.images_per_worker = kImages;
+    options.log = [this](const std::string& line) { lines_.push_back(line); };
+    auto made = SandboxedDecoder::Create(options, &ends_);
+    ASSERT_TRUE(made.ok()) << made.status();
+    decoder_ = *std::move(made);
+  }
+  // The worker's process id, as it says.
+  std::string Process() { return std::string(StatusOf(Order("process")).message()); }
+
+  std::vector<std::string> lines_;
+};
+
+TEST_F(ShortLives, AnotherTakesAWorkersPlaceAfterItsImages) {
+  std::string last;
+  for (int life = 0; life < 3; ++life) {
+    const std::string process = Process();
+    EXPECT_NE(process, last);
+    for (int i = 1; i < kImages; ++i) EXPECT_EQ(Process(), process);
+    EXPECT_EQ(kill(std::stoi(process), 0), -1) << "it has gone";
+    EXPECT_EQ(ends_.alive, 1);
+    last = process;
+  }
+  for (const WorkerEnd end : kWorkerEnds) EXPECT_EQ(ends_.of(end), 0) << Name(end);
+  EXPECT_TRUE(lines_.empty()) << lines_.front();
+}
+
+TEST_F(ShortLives, TheLastImageIsKeptAsAnyOther) {
+  for (int i = 1; i < kImages; ++i) ExpectItDecodes();
+  auto held = decoder_->Decode(EncodePng(TestPicture(40, 30)), {});
+  ASSERT_TRUE(held.ok()) << held.status();
+  const RgbImage expected = TestPicture(40, 30);
+  EXPECT_EQ(std::memcmp(held->image.data(), expected.data(), expected.bytes()), 0);
+  held = absl::CancelledError("let go");
+  ExpectItDecodes();
+}
+
+TEST_F(ShortLives, ACrashOverALastImageIsACrash) {
+  ExpectItDecodes();
+  EXPECT_FALSE(StatusOf(Order("segfault")).ok());
+  EXPECT_EQ(ends_.of(WorkerEnd::kCrash), 1);
+  ExpectItDecodes();
+  EXPECT_EQ(ends_.alive, 1);
+  EXPECT_EQ(ends_.of(WorkerEnd::kGone), 0);
+}
+
+TEST_F(ShortLives, AWorkerStaysWhereNoOtherCanBeStarted) {
+  const std::string process = Process();
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none = {.rlim_cur = 3, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  for (int i = 1; i < kImages; ++i) EXPECT_EQ(Process(), process);
+  EXPECT_EQ(Process(), process);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  ASSERT_EQ(lines_.size(), 1u);
+  EXPECT_NE(lines_.front().find("longer than its 3 images"), std::string::npos) << lines_.front();
+  for (int i = 1; i < kImages; ++i) EXPECT_EQ(Process(), process);
+  EXPECT_NE(Process(), process);
+}
+
 TEST(SandboxPool, SurvivesHostileAndGoodImagesOfManyThreads) {
   Ends ends;
-  auto decoder = SandboxedDecoder::Create(Options(3), &ends);
+  SandboxOptions options = Options(3);
+  options.images_per_worker = 4;
+  auto decoder = SandboxedDecoder::Create(options, &ends);
   ASSERT_TRUE(decoder.ok()) << decoder.status();
   const FileBytes good = ReadTestImage("exif_6.jpg");
   const RgbImage expected = *DecodeImage(good, {});
