@@ -85,53 +85,54 @@ bool SameTime(const timespec& a, const timespec& b) {
 absl::StatusOr<std::unique_ptr<FileMapping>> FileMapping::Open(const std::string& path,
                                                                size_t least_bytes) {
   // Non-blocking, so that a named pipe in place of a file is refused below and not waited for.
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) {
+  Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (file.get() < 0) {
     const std::string message = absl::StrCat(path, ": ", std::strerror(errno));
     return errno == ENOENT ? absl::NotFoundError(message) : absl::InvalidArgumentError(message);
   }
   struct stat info = {};
-  if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-    close(fd);
+  if (fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": not a regular file"));
   }
   const auto size = static_cast<size_t>(info.st_size);
   if (size < least_bytes) {
-    close(fd);
     return absl::InvalidArgumentError(
-        absl::StrCat(path, ": ", size, " bytes are too few for a safetensors file"));
+        absl::StrCat(path, ": ", size, " bytes are too few: at least ", least_bytes));
   }
-  void* data = mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0);
+  void* data = mmap(nullptr, size, PROT_READ, MAP_SHARED, file.get(), 0);
   if (data == MAP_FAILED) {
-    const int error = errno;
-    close(fd);
     return absl::ResourceExhaustedError(
-        absl::StrCat(path, ": cannot map ", size, " bytes: ", std::strerror(error)));
+        absl::StrCat(path, ": cannot map ", size, " bytes: ", std::strerror(errno)));
   }
-  return std::unique_ptr<FileMapping>(
-      new FileMapping(path, fd, static_cast<const std::byte*>(data), size, info.st_mtim));
+  const int guard = Protect(static_cast<const std::byte*>(data), size);
+  if (guard < 0) {
+    munmap(data, size);
+    return absl::ResourceExhaustedError(
+        absl::StrCat(path, ": ", kMaxMappings, " files are mapped already, the most at a time"));
+  }
+  return std::unique_ptr<FileMapping>(new FileMapping(
+      path, file.Release(), static_cast<const std::byte*>(data), size, info.st_mtim, guard));
 }
 
 FileMapping::FileMapping(std::string path, int fd, const std::byte* data, size_t size,
-                         timespec modified)
+                         timespec modified, int guard)
     : path_(std::move(path)),
-      fd_(fd),
+      file_(fd),
       data_(data),
       size_(size),
       modified_(modified),
-      guard_(Protect(data, size)) {}
+      guard_(guard) {}
 
 FileMapping::~FileMapping() {
-  if (guard_ >= 0) Unprotect(guard_);
+  Unprotect(guard_);
   munmap(const_cast<std::byte*>(data_), size_);
-  close(fd_);
 }
 
 absl::Status FileMapping::CheckUnchanged() const {
   struct stat info = {};
-  const bool same = fstat(fd_, &info) == 0 && static_cast<size_t>(info.st_size) == size_ &&
+  const bool same = fstat(file_.get(), &info) == 0 && static_cast<size_t>(info.st_size) == size_ &&
                     SameTime(info.st_mtim, modified_);
-  if (same && (guard_ < 0 || !guards[guard_].torn)) return absl::OkStatus();
+  if (same && !guards[guard_].torn) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       path_, ": the file was changed while it was read: put files in place by renaming them"));
 }

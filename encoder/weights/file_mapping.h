@@ -9,19 +9,19 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "encoder/base/descriptor.h"
 
 namespace deepencoder {
 
 // Reading past the end of a file that was cut short raises SIGBUS, which would end a server in the middle
 // of its work. Of these mappings it does not: a handler puts zeros in the page's place, and
-// CheckUnchanged says so. At most kMaxMappings at a time are protected; signals for other memory go on to
-// whoever handled them before. Thread-safe.
+// CheckUnchanged says so. Signals for other memory go on to whoever handled them before. Thread-safe.
 class FileMapping {
  public:
-  static constexpr int kMaxMappings = 256;
+  static constexpr int kMaxMappings = 256;  // at a time, of the process
 
   // Errors, starting with the path: NOT_FOUND, INVALID_ARGUMENT (not a regular file, fewer than
-  // `least_bytes`), RESOURCE_EXHAUSTED.
+  // `least_bytes`), RESOURCE_EXHAUSTED (addresses, kMaxMappings).
   static absl::StatusOr<std::unique_ptr<FileMapping>> Open(const std::string& path,
                                                            size_t least_bytes);
   ~FileMapping();
@@ -36,14 +36,15 @@ class FileMapping {
   absl::Status CheckUnchanged() const;
 
  private:
-  FileMapping(std::string path, int fd, const std::byte* data, size_t size, timespec modified);
+  FileMapping(std::string path, int fd, const std::byte* data, size_t size, timespec modified,
+              int guard);
 
   const std::string path_;
-  const int fd_;
+  const Descriptor file_;
   const std::byte* const data_;
   const size_t size_;
   const timespec modified_;
-  int guard_ = -1;  // index of its entry among the protected; -1: none was free
+  const int guard_;  // index of its entry among the protected
 };
 
 }  // namespace deepencoder

@@ -86,6 +86,10 @@ TEST_F(FileMappingTest, ProtectsManyAtATimeAndPlacesAreUsedAgain) {
       ASSERT_TRUE(mapping.ok()) << mapping.status();
       mappings.push_back(*std::move(mapping));
     }
+    // One more would not be protected.
+    const absl::Status status = FileMapping::Open(path_, 1).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("256 files are mapped already"));
     fs::resize_file(path_, 0);
     for (const auto& mapping : mappings) EXPECT_EQ(Count(*mapping, '\0'), kBytes);
     Write(path_);
