@@ -127,12 +127,13 @@ absl::Status SafetensorsFile::ReadHeader() {
   std::memcpy(&header_bytes, mapping_, kLengthBytes);
   const size_t after_length = mapped_bytes_ - kLengthBytes;
   if (header_bytes > after_length) {
-    return Malformed(absl::StrCat("the header's length of ", header_bytes, " bytes goes past the ",
-                                  mapped_bytes_, " bytes of the file"));
+    // Without the number: of a file that is no safetensors file it is the first eight bytes.
+    return Malformed(
+        absl::StrCat("the header's length goes past the ", mapped_bytes_, " bytes of the file"));
   }
   if (header_bytes > kMaxHeaderBytes) {
-    return Malformed(absl::StrCat("the header's length of ", header_bytes,
-                                  " bytes is over the limit of ", kMaxHeaderBytes));
+    return Malformed(
+        absl::StrCat("the header's length is over the limit of ", kMaxHeaderBytes, " bytes"));
   }
   const std::string_view text(reinterpret_cast<const char*>(mapping_ + kLengthBytes), header_bytes);
   if (!text.starts_with('{')) return Malformed("the header does not start with '{'");

@@ -19,6 +19,7 @@
 namespace deepencoder {
 namespace {
 
+using std::string_literals::operator""s;
 using testing::HasSubstr;
 
 // A checkpoint of one block and one layer whose values are zero, to be spoilt before it is opened.
@@ -53,6 +54,41 @@ class CheckpointTest : public testing::Test {
   TemporaryFolder folder_;
   std::vector<TestTensor> tensors_;
 };
+
+// As the folders of Hugging Face's cache are made.
+TEST_F(CheckpointTest, FollowsLinksOfItsFiles) {
+  ASSERT_TRUE(WriteAndOpen().ok());
+  const TemporaryFolder blobs;
+  for (const char* name : {"config.json", "model.safetensors"}) {
+    std::filesystem::rename(folder_.File(name), blobs.File(name));
+    std::filesystem::create_symlink(blobs.File(name), folder_.File(name));
+  }
+  const auto checkpoint = Checkpoint::Open(folder_.path());
+  EXPECT_TRUE(checkpoint.ok()) << checkpoint.status();
+}
+
+TEST_F(CheckpointTest, ALinkToAnotherKindOfFileGivesNothingOfItAway) {
+  const TemporaryFolder elsewhere;
+  const std::string secret = "root:secret:0:0:some more of it, as many bytes as a header\n";
+  WriteFile(elsewhere.File("passwd"), secret);
+  uint64_t number = 0;  // that its first bytes make
+  std::memcpy(&number, secret.data(), sizeof(number));
+  for (const char* name : {"model.safetensors", "model.safetensors.index.json", "config.json"}) {
+    ASSERT_TRUE(WriteAndOpen().ok());
+    for (const std::string& target : {elsewhere.File("passwd"), elsewhere.path(), "/dev/zero"s}) {
+      std::filesystem::remove(folder_.File(name));
+      std::filesystem::create_symlink(target, folder_.File(name));
+      const absl::Status status = Checkpoint::Open(folder_.path()).status();
+      ExpectInvalid(status, {folder_.File(name)});
+      for (const std::string& part : {"secret"s, std::to_string(number)}) {
+        EXPECT_EQ(status.message().find(part), std::string_view::npos) << status;
+      }
+      if (target != elsewhere.File("passwd")) ExpectInvalid(status, {"not a regular file"});
+    }
+    std::filesystem::remove(folder_.File(name));
+    WriteFile(folder_.File("config.json"), ConfigJson(1, 1));
+  }
+}
 
 TEST_F(CheckpointTest, OpensASingleFileAndSkipsLanguageTensors) {
   tensors_.push_back({"model.embed_tokens.weight", "F32", {100, 1280}});
