@@ -22,8 +22,4 @@ void CmykToRgb(const uint8_t* cmyk, bool inverted, uint8_t* rgb, size_t pixels) 
   }
 }
 
-void GrayToRgb(const uint8_t* gray, uint8_t* rgb, size_t pixels) {
-  for (size_t i = 0; i < pixels; ++i) rgb[3 * i] = rgb[3 * i + 1] = rgb[3 * i + 2] = gray[i];
-}
-
 }  // namespace deepencoder

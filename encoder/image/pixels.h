@@ -25,7 +25,4 @@ void CompositeOnWhite(const uint8_t* rgba, uint8_t* rgb, size_t pixels);
 // `inverted`: stored as 255 - value, as JPEG files do.
 void CmykToRgb(const uint8_t* cmyk, bool inverted, uint8_t* rgb, size_t pixels);
 
-// Grey -> RGB by replication.
-void GrayToRgb(const uint8_t* gray, uint8_t* rgb, size_t pixels);
-
 }  // namespace deepencoder
