@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "encoder/base/descriptor.h"
 #include "server/engine/thread_name.h"
 
 namespace deepencoder {
@@ -38,14 +39,10 @@ std::string OctalMode(mode_t mode) {
 }
 
 absl::StatusOr<std::string> Read(const std::string& path, mode_t forbidden) {
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file < 0) return Failed(path, errno);
-  struct Closer {
-    int file;
-    ~Closer() { close(file); }
-  } const closer{file};
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (file.get() < 0) return Failed(path, errno);
   struct stat status {};
-  if (fstat(file, &status) != 0) return Failed(path, errno);
+  if (fstat(file.get(), &status) != 0) return Failed(path, errno);
   if (!S_ISREG(status.st_mode) || status.st_size > kLargest) {
     return absl::InvalidArgumentError(path + " is not a regular file of at most 1 MiB");
   }
@@ -57,7 +54,7 @@ absl::StatusOr<std::string> Read(const std::string& path, mode_t forbidden) {
   std::string content(static_cast<size_t>(status.st_size), '\0');
   size_t at = 0;
   while (at < content.size()) {
-    const ssize_t got = read(file, content.data() + at, content.size() - at);
+    const ssize_t got = read(file.get(), content.data() + at, content.size() - at);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return Failed(path, errno);
     if (got == 0) break;

@@ -103,21 +103,12 @@ absl::Status CheckOvercommit() {
 
 absl::StatusOr<SharedObject> SharedObject::Open(const std::string& name) {
   // O_NONBLOCK: a FIFO is refused below and not waited for.
-  const int fd =
-      open(PathOf(name).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
-  if (fd < 0) return OpenFailed(name, errno);
+  Descriptor opened(
+      open(PathOf(name).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY));
   struct stat file {};
-  absl::Status status;
-  if (fstat(fd, &file) != 0) {
-    status = OpenFailed(name, errno);
-  } else {
-    status = CheckFile(name, file);
-  }
-  if (!status.ok()) {
-    close(fd);
-    return status;
-  }
-  return SharedObject(name, fd, {file.st_dev, file.st_ino});
+  if (opened.get() < 0 || fstat(opened.get(), &file) != 0) return OpenFailed(name, errno);
+  if (absl::Status status = CheckFile(name, file); !status.ok()) return status;
+  return SharedObject(name, opened.Release(), {file.st_dev, file.st_ino});
 }
 
 absl::StatusOr<SharedObject> SharedObject::OpenMemfd(const std::string& name,
