@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string_view>
 
 #include "absl/strings/str_cat.h"
+#include "encoder/image/formats.h"
 #include "encoder/image/zstd_window.h"
 
 namespace deepencoder {
@@ -29,6 +31,8 @@ struct Shape {
   uint64_t bytes() const { return uint64_t{width} * height * samples * bits / 8; }
 };
 
+uint64_t MostOfTile(const Shape& shape) { return kMaxTileBytes * shape.width * shape.height; }
+
 Shape ShapeOf(TIFF* tiff) {
   Shape shape{};
   TIFFGetField(tiff, TIFFTAG_IMAGEWIDTH, &shape.width);
@@ -48,7 +52,7 @@ std::optional<std::string> TileExcess(TIFF* tiff, const Shape& shape, bool plane
   TIFFGetField(tiff, TIFFTAG_TILEWIDTH, &width);
   TIFFGetField(tiff, TIFFTAG_TILELENGTH, &height);
   const uint64_t tile = TIFFTileSize64(tiff);  // of a plane; 0: libtiff takes none as large
-  const uint64_t most = std::max(kMaxSmallTile, kMaxTileBytes * shape.width * shape.height);
+  const uint64_t most = std::max(kMaxSmallTile, MostOfTile(shape));
   const uint64_t together = shape.planar && planes_together ? shape.samples : 1;
   if (tile == 0 || tile > most / together || uint64_t{width} * height > UINT32_MAX) {
     return absl::StrCat("tiles of ", width, " x ", height, " pixels");
@@ -80,6 +84,36 @@ std::optional<std::string> SharingExcess(TIFF* tiff, Bytes file, const Shape& sh
                       " bytes read of a file of ", file.size());
 }
 
+// Whether libjpeg has to hold all of the picture's coefficients. Neither marker can occur in those themselves.
+bool HasManyScans(Bytes jpeg) {
+  constexpr std::string_view kProgressive = "\xFF\xC2", kArithmetic = "\xFF\xCA",
+                             kScan = "\xFF\xDA";
+  const std::string_view text = AsText(jpeg);
+  if (text.find(kProgressive) != text.npos || text.find(kArithmetic) != text.npos) return true;
+  const size_t scan = text.find(kScan);
+  return scan != text.npos && text.find(kScan, scan + 1) != text.npos;
+}
+
+// Of a strip the JPEG picture may be higher than the strip.
+std::optional<std::string> JpegExcess(TIFF* tiff, Bytes file, const Shape& shape) {
+  constexpr uint64_t kCoefficient = 2;  // bytes of one, of which there are as many as samples
+  const uint64_t most = std::max((1 + kCoefficient) * kMaxSmallTile, MostOfTile(shape));
+  const uint64_t tile = shape.tiled ? TIFFTileSize64(tiff) : 0;
+  const uint64_t samples = shape.planar ? 1 : shape.samples;
+  for (uint32_t i = 0; i < shape.strips; ++i) {
+    const Bytes data = DataOf(tiff, file, i);
+    const auto size = ReadJpegSize(data);
+    if (!size.ok()) continue;  // libjpeg will say so
+    const uint64_t held =
+        tile + static_cast<uint64_t>(size->width * size->height) * samples * kCoefficient;
+    if (held > most && HasManyScans(data)) {
+      return absl::StrCat("progressive JPEG data of ", size->width, " x ", size->height,
+                          " pixels: need ", held, " bytes, over the limit of ", most);
+    }
+  }
+  return std::nullopt;
+}
+
 // libtiff lets a Zstandard stream say how much memory it needs, up to 128 MiB, for any picture.
 std::optional<std::string> WindowExcess(TIFF* tiff, Bytes file, const Shape& shape) {
   for (uint32_t i = 0; i < shape.strips; ++i) {
@@ -103,6 +137,7 @@ std::optional<std::string> TiffExcess(TIFF* tiff, Bytes file, bool planes_togeth
   uint16_t compression = COMPRESSION_NONE;
   TIFFGetFieldDefaulted(tiff, TIFFTAG_COMPRESSION, &compression);
   if (compression == COMPRESSION_ZSTD) return WindowExcess(tiff, file, shape);
+  if (compression == COMPRESSION_JPEG) return JpegExcess(tiff, file, shape);
   return std::nullopt;
 }
 

@@ -50,7 +50,7 @@ std::vector<Entry> EntriesOf(const SharedTiff& tiff, uint32_t data_bytes) {
     entries.push_back({TIFFTAG_STRIPBYTECOUNTS, TIFF_LONG, sizes});
   }
   if (tiff.photometric == PHOTOMETRIC_YCBCR) {
-    entries.push_back({TIFFTAG_YCBCRSUBSAMPLING, TIFF_SHORT, {1, 1}});
+    entries.push_back({TIFFTAG_YCBCRSUBSAMPLING, TIFF_SHORT, {tiff.subsampling, tiff.subsampling}});
   }
   std::sort(entries.begin(), entries.end(),
             [](const Entry& a, const Entry& b) { return a.tag < b.tag; });

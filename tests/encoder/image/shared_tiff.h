@@ -16,6 +16,7 @@ struct SharedTiff {
   uint16_t photometric = 1;  // minimum is black
   uint16_t compression = 1;  // none
   uint16_t planar = 1;       // chunky
+  uint16_t subsampling = 1;  // of YCbCr, both ways
 };
 
 FileBytes EncodeSharedTiff(const SharedTiff& tiff, const FileBytes& data);

@@ -52,7 +52,7 @@ RgbImage TestPicture(int width, int height) {
   return RgbImage(rgb);
 }
 
-FileBytes EncodeJpeg(const RgbImage& image) {
+FileBytes EncodeJpeg(const RgbImage& image, bool progressive) {
   jpeg_compress_struct cinfo{};
   jpeg_error_mgr errors;  // exits the test on an error
   cinfo.err = jpeg_std_error(&errors);
@@ -65,6 +65,7 @@ FileBytes EncodeJpeg(const RgbImage& image) {
   cinfo.input_components = 3;
   cinfo.in_color_space = JCS_RGB;
   jpeg_set_defaults(&cinfo);
+  if (progressive) jpeg_simple_progression(&cinfo);
   jpeg_start_compress(&cinfo, TRUE);
   while (cinfo.next_scanline < cinfo.image_height) {
     auto* row = const_cast<JSAMPROW>(image.mat().ptr(static_cast<int>(cinfo.next_scanline)));

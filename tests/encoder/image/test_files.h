@@ -23,7 +23,7 @@ FileBytes ToBytes(const std::string& bytes);
 // A picture whose pixels differ from their neighbours in all channels.
 RgbImage TestPicture(int width, int height);
 
-FileBytes EncodeJpeg(const RgbImage& image);
+FileBytes EncodeJpeg(const RgbImage& image, bool progressive = false);
 FileBytes EncodePng(const RgbImage& image);
 FileBytes EncodeTiff(const RgbImage& image);  // LZW, strips of 8 rows
 

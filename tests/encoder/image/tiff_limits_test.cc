@@ -81,6 +81,29 @@ TEST(TiffLimits, TilesOfYcbcrAreBoundedToo) {
   ExpectRefused(DeflatedTiles(tiff), "tiles of 2048 x 1024 pixels");
 }
 
+TEST(TiffLimits, CoefficientsOfJpegAreBounded) {
+  SharedTiff tiff = {.width = 700,
+                     .height = 700,
+                     .tile_width = 1296,
+                     .tile_height = 1296,
+                     .samples = 3,
+                     .photometric = PHOTOMETRIC_YCBCR,
+                     .compression = COMPRESSION_JPEG,
+                     .subsampling = 2};
+  RgbImage picture = TestPicture(1296, 1296);
+  ExpectRead(EncodeSharedTiff(tiff, EncodeJpeg(picture)), 700, 700);
+  ExpectRefused(EncodeSharedTiff(tiff, EncodeJpeg(picture, /*progressive=*/true)),
+                "progressive JPEG data of 1296 x 1296 pixels: need 15116544 bytes");
+  tiff.height = 1;
+  tiff.tile_width = tiff.tile_height = 0;
+  picture = TestPicture(700, 4000);  // of which a strip has one row
+  ExpectRead(EncodeSharedTiff(tiff, EncodeJpeg(picture)), 700, 1);
+  ExpectRefused(EncodeSharedTiff(tiff, EncodeJpeg(picture, /*progressive=*/true)),
+                "progressive JPEG data of 700 x 4000 pixels: need 16800000 bytes");
+  picture = TestPicture(700, 200);
+  ExpectRead(EncodeSharedTiff(tiff, EncodeJpeg(picture, /*progressive=*/true)), 700, 1);
+}
+
 TEST(TiffLimits, StripsThatShareDataAreBounded) {
   // Eight bytes, and a megabyte behind them that is looked at in vain for each of the strips.
   FileBytes deflate = DeflatedZeros(8);
