@@ -20,6 +20,7 @@
 #include "server/rpc/request_id.h"
 #include "server/rpc/request_limit.h"
 #include "server/rpc/server_timing.h"
+#include "server/rpc/small_message.h"
 #include "server/rpc/status.h"
 
 namespace deepencoder::kserve {
@@ -205,8 +206,7 @@ class InferCall final : public grpc::ServerUnaryReactor {
 };
 
 // A ModelStreamInfer call, which ends as it begins.
-class RefusedStream final : public grpc::ServerBidiReactor<inference::ModelInferRequest,
-                                                           inference::ModelStreamInferResponse> {
+class RefusedStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   RefusedStream() {
     Finish({grpc::StatusCode::UNIMPLEMENTED,
@@ -218,12 +218,32 @@ class RefusedStream final : public grpc::ServerBidiReactor<inference::ModelInfer
   void OnDone() override { delete this; }
 };
 
-grpc::ServerUnaryReactor* RefuseCuda(grpc::CallbackServerContext* context) {
+// A call that is not counted.
+grpc::ServerUnaryReactor* End(grpc::CallbackServerContext* context, const absl::Status& status) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish({grpc::StatusCode::UNIMPLEMENTED,
-                   "CUDA shared memory is not served: images are decoded, and rows sent, in the "
-                   "host's memory. For that there is system shared memory"});
+  reactor->Finish(ToGrpcStatus(status));
   return reactor;
+}
+
+grpc::ServerUnaryReactor* RefuseCuda(grpc::CallbackServerContext* context) {
+  return End(context,
+             absl::UnimplementedError(
+                 "CUDA shared memory is not served: images are decoded, and rows sent, in the "
+                 "host's memory. For that there is system shared memory"));
+}
+
+absl::Status ListRegions(RegionTable& regions, const std::string& name,
+                         inference::SystemSharedMemoryStatusResponse& response) {
+  for (const RegionSpec& spec : regions.ListNamed()) {
+    if (!name.empty() && name != spec.name) continue;
+    auto& region = (*response.mutable_regions())[spec.name];
+    region.set_name(spec.name);
+    region.set_key(spec.key);
+    region.set_offset(spec.offset);
+    region.set_byte_size(spec.size);
+  }
+  if (name.empty() || response.regions_size() != 0) return absl::OkStatus();
+  return absl::NotFoundError("there is no shared memory region of that name");
 }
 
 }  // namespace
@@ -231,65 +251,76 @@ grpc::ServerUnaryReactor* RefuseCuda(grpc::CallbackServerContext* context) {
 InferenceService::InferenceService(RpcContext rpc, Admit admit)
     : rpc_(std::move(rpc)), admit_(std::move(admit)) {}
 
-grpc::ServerUnaryReactor* InferenceService::ServerLive(
-    grpc::CallbackServerContext* context, const inference::ServerLiveRequest* /*request*/,
-    inference::ServerLiveResponse* response) {
-  response->set_live(true);
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(grpc::Status::OK);
-  return reactor;
+grpc::ServerUnaryReactor* InferenceService::ServerLive(grpc::CallbackServerContext* context,
+                                                       const grpc::ByteBuffer* request,
+                                                       grpc::ByteBuffer* response) {
+  return End(context, AnswerSmall<inference::ServerLiveRequest, inference::ServerLiveResponse>(
+                          *request, response, [](const auto& /*request*/, auto& answer) {
+                            answer.set_live(true);
+                            return absl::OkStatus();
+                          }));
 }
 
-grpc::ServerUnaryReactor* InferenceService::ServerReady(
-    grpc::CallbackServerContext* context, const inference::ServerReadyRequest* /*request*/,
-    inference::ServerReadyResponse* response) {
-  const auto serving = admit_();
-  response->set_ready(serving.ok() && (*serving)->engine->healthy());
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(grpc::Status::OK);
-  return reactor;
+grpc::ServerUnaryReactor* InferenceService::ServerReady(grpc::CallbackServerContext* context,
+                                                        const grpc::ByteBuffer* request,
+                                                        grpc::ByteBuffer* response) {
+  return End(context, AnswerSmall<inference::ServerReadyRequest, inference::ServerReadyResponse>(
+                          *request, response, [this](const auto& /*request*/, auto& answer) {
+                            const auto serving = admit_();
+                            answer.set_ready(serving.ok() && (*serving)->engine->healthy());
+                            return absl::OkStatus();
+                          }));
 }
 
 grpc::ServerUnaryReactor* InferenceService::ModelReady(grpc::CallbackServerContext* context,
-                                                       const inference::ModelReadyRequest* request,
-                                                       inference::ModelReadyResponse* response) {
-  const auto serving = admit_();
-  absl::Status status;
-  if (serving.ok()) {
-    status = CheckModel((*serving)->info, request->name(), request->version());
-    response->set_ready(status.ok() && (*serving)->engine->healthy());
-  }
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpcStatus(status));
-  return reactor;
+                                                       const grpc::ByteBuffer* request,
+                                                       grpc::ByteBuffer* response) {
+  return End(context, AnswerSmall<inference::ModelReadyRequest, inference::ModelReadyResponse>(
+                          *request, response, [this](const auto& model, auto& answer) {
+                            const auto serving = admit_();
+                            if (!serving.ok()) return absl::OkStatus();
+                            absl::Status status =
+                                CheckModel((*serving)->info, model.name(), model.version());
+                            answer.set_ready(status.ok() && (*serving)->engine->healthy());
+                            return status;
+                          }));
 }
 
-grpc::ServerUnaryReactor* InferenceService::ServerMetadata(
-    grpc::CallbackServerContext* context, const inference::ServerMetadataRequest* /*request*/,
-    inference::ServerMetadataResponse* response) {
-  return Describe(context, Method::kServerMetadata, [response](const Serving& serving) {
-    *response = DescribeServer(serving.info);
-    return absl::OkStatus();
+grpc::ServerUnaryReactor* InferenceService::ServerMetadata(grpc::CallbackServerContext* context,
+                                                           const grpc::ByteBuffer* request,
+                                                           grpc::ByteBuffer* response) {
+  return Describe(context, Method::kServerMetadata, [&](const Serving& serving) {
+    return AnswerSmall<inference::ServerMetadataRequest, inference::ServerMetadataResponse>(
+        *request, response, [&](const auto& /*request*/, auto& metadata) {
+          metadata = DescribeServer(serving.info);
+          return absl::OkStatus();
+        });
   });
 }
 
-grpc::ServerUnaryReactor* InferenceService::ModelMetadata(
-    grpc::CallbackServerContext* context, const inference::ModelMetadataRequest* request,
-    inference::ModelMetadataResponse* response) {
-  return Describe(context, Method::kModelMetadata, [request, response](const Serving& serving) {
-    absl::Status status = CheckModel(serving.info, request->name(), request->version());
-    if (status.ok()) *response = DescribeModel(serving.info);
-    return status;
+grpc::ServerUnaryReactor* InferenceService::ModelMetadata(grpc::CallbackServerContext* context,
+                                                          const grpc::ByteBuffer* request,
+                                                          grpc::ByteBuffer* response) {
+  return Describe(context, Method::kModelMetadata, [&](const Serving& serving) {
+    return AnswerSmall<inference::ModelMetadataRequest, inference::ModelMetadataResponse>(
+        *request, response, [&](const auto& model, auto& metadata) {
+          absl::Status status = CheckModel(serving.info, model.name(), model.version());
+          if (status.ok()) metadata = DescribeModel(serving.info);
+          return status;
+        });
   });
 }
 
-grpc::ServerUnaryReactor* InferenceService::ModelConfig(
-    grpc::CallbackServerContext* context, const inference::ModelConfigRequest* request,
-    inference::ModelConfigResponse* response) {
-  return Describe(context, Method::kModelConfig, [request, response](const Serving& serving) {
-    absl::Status status = CheckModel(serving.info, request->name(), request->version());
-    if (status.ok()) *response = DescribeConfig(serving.info);
-    return status;
+grpc::ServerUnaryReactor* InferenceService::ModelConfig(grpc::CallbackServerContext* context,
+                                                        const grpc::ByteBuffer* request,
+                                                        grpc::ByteBuffer* response) {
+  return Describe(context, Method::kModelConfig, [&](const Serving& serving) {
+    return AnswerSmall<inference::ModelConfigRequest, inference::ModelConfigResponse>(
+        *request, response, [&](const auto& model, auto& config) {
+          absl::Status status = CheckModel(serving.info, model.name(), model.version());
+          if (status.ok()) config = DescribeConfig(serving.info);
+          return status;
+        });
   });
 }
 
@@ -306,75 +337,70 @@ grpc::ServerUnaryReactor* InferenceService::ModelInfer(grpc::CallbackServerConte
   return call;
 }
 
-grpc::ServerBidiReactor<inference::ModelInferRequest, inference::ModelStreamInferResponse>*
-InferenceService::ModelStreamInfer(grpc::CallbackServerContext* /*context*/) {
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* InferenceService::ModelStreamInfer(
+    grpc::CallbackServerContext* /*context*/) {
   return new RefusedStream();
 }
 
 grpc::ServerUnaryReactor* InferenceService::SystemSharedMemoryStatus(
-    grpc::CallbackServerContext* context, const inference::SystemSharedMemoryStatusRequest* request,
-    inference::SystemSharedMemoryStatusResponse* response) {
-  return WithRegions(context, Method::kSystemSharedMemoryStatus,
-                     [request, response](RegionTable& regions) {
-                       for (const RegionSpec& spec : regions.ListNamed()) {
-                         if (!request->name().empty() && request->name() != spec.name) continue;
-                         auto& region = (*response->mutable_regions())[spec.name];
-                         region.set_name(spec.name);
-                         region.set_key(spec.key);
-                         region.set_offset(spec.offset);
-                         region.set_byte_size(spec.size);
-                       }
-                       if (request->name().empty() || response->regions_size() != 0)
-                         return absl::OkStatus();
-                       return absl::NotFoundError("there is no shared memory region of that name");
-                     });
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+    grpc::ByteBuffer* response) {
+  return WithRegions(context, Method::kSystemSharedMemoryStatus, [&](RegionTable& regions) {
+    return AnswerSmall<inference::SystemSharedMemoryStatusRequest,
+                       inference::SystemSharedMemoryStatusResponse>(
+        *request, response, [&](const auto& wanted, auto& answer) {
+          return ListRegions(regions, wanted.name(), answer);
+        });
+  });
 }
 
 grpc::ServerUnaryReactor* InferenceService::SystemSharedMemoryRegister(
-    grpc::CallbackServerContext* context,
-    const inference::SystemSharedMemoryRegisterRequest* request,
-    inference::SystemSharedMemoryRegisterResponse* /*response*/) {
-  return WithRegions(context, Method::kSystemSharedMemoryRegister, [request](RegionTable& regions) {
-    return regions.Register({.name = request->name(),
-                             .key = request->key(),
-                             .offset = request->offset(),
-                             .size = request->byte_size()});
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+    grpc::ByteBuffer* response) {
+  return WithRegions(context, Method::kSystemSharedMemoryRegister, [&](RegionTable& regions) {
+    return AnswerSmall<inference::SystemSharedMemoryRegisterRequest,
+                       inference::SystemSharedMemoryRegisterResponse>(
+        *request, response, [&](const auto& region, auto& /*response*/) {
+          return regions.Register({.name = region.name(),
+                                   .key = region.key(),
+                                   .offset = region.offset(),
+                                   .size = region.byte_size()});
+        });
   });
 }
 
 grpc::ServerUnaryReactor* InferenceService::SystemSharedMemoryUnregister(
-    grpc::CallbackServerContext* context,
-    const inference::SystemSharedMemoryUnregisterRequest* request,
-    inference::SystemSharedMemoryUnregisterResponse* /*response*/) {
-  return WithRegions(context, Method::kSystemSharedMemoryUnregister,
-                     [request](RegionTable& regions) {
-                       if (request->name().empty()) {
-                         regions.UnregisterAllNamed();
-                       } else {
-                         regions.Unregister(RegionTable::Scope::kNamed, request->name());
-                       }
-                       return absl::OkStatus();
-                     });
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+    grpc::ByteBuffer* response) {
+  return WithRegions(context, Method::kSystemSharedMemoryUnregister, [&](RegionTable& regions) {
+    return AnswerSmall<inference::SystemSharedMemoryUnregisterRequest,
+                       inference::SystemSharedMemoryUnregisterResponse>(
+        *request, response, [&](const auto& unwanted, auto& /*response*/) {
+          if (unwanted.name().empty()) {
+            regions.UnregisterAllNamed();
+          } else {
+            regions.Unregister(RegionTable::Scope::kNamed, unwanted.name());
+          }
+          return absl::OkStatus();
+        });
+  });
 }
 
 grpc::ServerUnaryReactor* InferenceService::CudaSharedMemoryStatus(
-    grpc::CallbackServerContext* context,
-    const inference::CudaSharedMemoryStatusRequest* /*request*/,
-    inference::CudaSharedMemoryStatusResponse* /*response*/) {
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* /*request*/,
+    grpc::ByteBuffer* /*response*/) {
   return RefuseCuda(context);
 }
 
 grpc::ServerUnaryReactor* InferenceService::CudaSharedMemoryRegister(
-    grpc::CallbackServerContext* context,
-    const inference::CudaSharedMemoryRegisterRequest* /*request*/,
-    inference::CudaSharedMemoryRegisterResponse* /*response*/) {
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* /*request*/,
+    grpc::ByteBuffer* /*response*/) {
   return RefuseCuda(context);
 }
 
 grpc::ServerUnaryReactor* InferenceService::CudaSharedMemoryUnregister(
-    grpc::CallbackServerContext* context,
-    const inference::CudaSharedMemoryUnregisterRequest* /*request*/,
-    inference::CudaSharedMemoryUnregisterResponse* /*response*/) {
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* /*request*/,
+    grpc::ByteBuffer* /*response*/) {
   return RefuseCuda(context);
 }
 

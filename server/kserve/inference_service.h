@@ -1,6 +1,7 @@
 // inference.GRPCInferenceService, KServe's protocol, over gRPC's callback API: the same engine,
-// limits, deadlines, cancellation and metrics as deepencoder.v1.VisionEncoder. ModelInfer is raw,
-// so that embeddings go from the engine to the socket without a copy.
+// limits, deadlines, cancellation and metrics as deepencoder.v1.VisionEncoder. The methods are raw, so that
+// embeddings go from the engine to the socket without a copy, and nothing is parsed before its size was
+// looked at.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -14,8 +15,21 @@
 
 namespace deepencoder::kserve {
 
-using InferenceBase = inference::GRPCInferenceService::WithRawCallbackMethod_ModelInfer<
-    inference::GRPCInferenceService::CallbackService>;
+using Kserve = inference::GRPCInferenceService;
+using WithProbes =
+    Kserve::WithRawCallbackMethod_ServerLive<Kserve::WithRawCallbackMethod_ServerReady<
+        Kserve::WithRawCallbackMethod_ModelReady<Kserve::Service>>>;
+using WithDescriptions =
+    Kserve::WithRawCallbackMethod_ServerMetadata<Kserve::WithRawCallbackMethod_ModelMetadata<
+        Kserve::WithRawCallbackMethod_ModelConfig<WithProbes>>>;
+using WithSystemRegions = Kserve::WithRawCallbackMethod_SystemSharedMemoryStatus<
+    Kserve::WithRawCallbackMethod_SystemSharedMemoryRegister<
+        Kserve::WithRawCallbackMethod_SystemSharedMemoryUnregister<WithDescriptions>>>;
+using WithCudaRegions = Kserve::WithRawCallbackMethod_CudaSharedMemoryStatus<
+    Kserve::WithRawCallbackMethod_CudaSharedMemoryRegister<
+        Kserve::WithRawCallbackMethod_CudaSharedMemoryUnregister<WithSystemRegions>>>;
+using InferenceBase = Kserve::WithRawCallbackMethod_ModelInfer<
+    Kserve::WithRawCallbackMethod_ModelStreamInfer<WithCudaRegions>>;
 
 // Thread-safe. Must outlive the gRPC server it is registered with.
 class InferenceService final : public InferenceBase {
@@ -26,52 +40,47 @@ class InferenceService final : public InferenceBase {
   InferenceService(RpcContext rpc, Admit admit);
 
   grpc::ServerUnaryReactor* ServerLive(grpc::CallbackServerContext* context,
-                                       const inference::ServerLiveRequest* request,
-                                       inference::ServerLiveResponse* response) override;
+                                       const grpc::ByteBuffer* request,
+                                       grpc::ByteBuffer* response) override;
   grpc::ServerUnaryReactor* ServerReady(grpc::CallbackServerContext* context,
-                                        const inference::ServerReadyRequest* request,
-                                        inference::ServerReadyResponse* response) override;
+                                        const grpc::ByteBuffer* request,
+                                        grpc::ByteBuffer* response) override;
   grpc::ServerUnaryReactor* ModelReady(grpc::CallbackServerContext* context,
-                                       const inference::ModelReadyRequest* request,
-                                       inference::ModelReadyResponse* response) override;
+                                       const grpc::ByteBuffer* request,
+                                       grpc::ByteBuffer* response) override;
   grpc::ServerUnaryReactor* ServerMetadata(grpc::CallbackServerContext* context,
-                                           const inference::ServerMetadataRequest* request,
-                                           inference::ServerMetadataResponse* response) override;
+                                           const grpc::ByteBuffer* request,
+                                           grpc::ByteBuffer* response) override;
   grpc::ServerUnaryReactor* ModelMetadata(grpc::CallbackServerContext* context,
-                                          const inference::ModelMetadataRequest* request,
-                                          inference::ModelMetadataResponse* response) override;
+                                          const grpc::ByteBuffer* request,
+                                          grpc::ByteBuffer* response) override;
   grpc::ServerUnaryReactor* ModelConfig(grpc::CallbackServerContext* context,
-                                        const inference::ModelConfigRequest* request,
-                                        inference::ModelConfigResponse* response) override;
+                                        const grpc::ByteBuffer* request,
+                                        grpc::ByteBuffer* response) override;
   grpc::ServerUnaryReactor* ModelInfer(grpc::CallbackServerContext* context,
                                        const grpc::ByteBuffer* request,
                                        grpc::ByteBuffer* response) override;
-  grpc::ServerBidiReactor<inference::ModelInferRequest, inference::ModelStreamInferResponse>*
-  ModelStreamInfer(grpc::CallbackServerContext* context) override;
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ModelStreamInfer(
+      grpc::CallbackServerContext* context) override;
 
-  grpc::ServerUnaryReactor* SystemSharedMemoryStatus(
-      grpc::CallbackServerContext* context,
-      const inference::SystemSharedMemoryStatusRequest* request,
-      inference::SystemSharedMemoryStatusResponse* response) override;
-  grpc::ServerUnaryReactor* SystemSharedMemoryRegister(
-      grpc::CallbackServerContext* context,
-      const inference::SystemSharedMemoryRegisterRequest* request,
-      inference::SystemSharedMemoryRegisterResponse* response) override;
-  grpc::ServerUnaryReactor* SystemSharedMemoryUnregister(
-      grpc::CallbackServerContext* context,
-      const inference::SystemSharedMemoryUnregisterRequest* request,
-      inference::SystemSharedMemoryUnregisterResponse* response) override;
-  grpc::ServerUnaryReactor* CudaSharedMemoryStatus(
-      grpc::CallbackServerContext* context, const inference::CudaSharedMemoryStatusRequest* request,
-      inference::CudaSharedMemoryStatusResponse* response) override;
-  grpc::ServerUnaryReactor* CudaSharedMemoryRegister(
-      grpc::CallbackServerContext* context,
-      const inference::CudaSharedMemoryRegisterRequest* request,
-      inference::CudaSharedMemoryRegisterResponse* response) override;
-  grpc::ServerUnaryReactor* CudaSharedMemoryUnregister(
-      grpc::CallbackServerContext* context,
-      const inference::CudaSharedMemoryUnregisterRequest* request,
-      inference::CudaSharedMemoryUnregisterResponse* response) override;
+  grpc::ServerUnaryReactor* SystemSharedMemoryStatus(grpc::CallbackServerContext* context,
+                                                     const grpc::ByteBuffer* request,
+                                                     grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* SystemSharedMemoryRegister(grpc::CallbackServerContext* context,
+                                                       const grpc::ByteBuffer* request,
+                                                       grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* SystemSharedMemoryUnregister(grpc::CallbackServerContext* context,
+                                                         const grpc::ByteBuffer* request,
+                                                         grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* CudaSharedMemoryStatus(grpc::CallbackServerContext* context,
+                                                   const grpc::ByteBuffer* request,
+                                                   grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* CudaSharedMemoryRegister(grpc::CallbackServerContext* context,
+                                                     const grpc::ByteBuffer* request,
+                                                     grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* CudaSharedMemoryUnregister(grpc::CallbackServerContext* context,
+                                                       const grpc::ByteBuffer* request,
+                                                       grpc::ByteBuffer* response) override;
 
  private:
   // A call about regions: UNIMPLEMENTED or PERMISSION_DENIED before `act`.

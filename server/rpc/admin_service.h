@@ -1,4 +1,4 @@
-// deepencoder.v1.Admin over gRPC's callback API; for an address of its own.
+// deepencoder.v1.Admin over gRPC's callback API, raw (small_message.h); for an address of its own.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -14,7 +14,7 @@
 namespace deepencoder {
 
 // Thread-safe. Must outlive the gRPC server it is registered with.
-class AdminService final : public v1::Admin::CallbackService {
+class AdminService final : public v1::Admin::WithRawCallbackMethod_ReloadModel<v1::Admin::Service> {
  public:
   // As Reloader::Start. `by`: who asks (IdentityOf).
   using Reload =
@@ -25,8 +25,8 @@ class AdminService final : public v1::Admin::CallbackService {
       : operators_(operators), reload_(std::move(reload)) {}
 
   grpc::ServerUnaryReactor* ReloadModel(grpc::CallbackServerContext* context,
-                                        const v1::ReloadModelRequest* request,
-                                        v1::ReloadModelResponse* response) override;
+                                        const grpc::ByteBuffer* bytes,
+                                        grpc::ByteBuffer* reply) override;
 
  private:
   const Authenticator* const operators_;

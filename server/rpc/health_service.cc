@@ -3,6 +3,9 @@
 #include <optional>
 #include <utility>
 
+#include "server/rpc/small_message.h"
+#include "server/rpc/status.h"
+
 namespace deepencoder {
 namespace {
 
@@ -15,10 +18,25 @@ std::set<std::string> WithWholeServer(const std::vector<std::string>& services) 
   return all;
 }
 
+grpc::ByteBuffer MessageOf(HealthCheckResponse::ServingStatus status) {
+  HealthCheckResponse response;
+  response.set_status(status);
+  return SerializeResponse(response);
+}
+
+// A Watch call that ends before it begins.
+class RefusedWatch final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
+ public:
+  explicit RefusedWatch(const absl::Status& status) { Finish(ToGrpcStatus(status)); }
+
+ private:
+  void OnDone() override { delete this; }
+};
+
 }  // namespace
 
 // One Watch call: writes the latest status that it has not written yet, one at a time.
-class HealthService::Watcher final : public grpc::ServerWriteReactor<HealthCheckResponse> {
+class HealthService::Watcher final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
   Watcher(HealthService* health, std::string service)
       : health_(health), service_(std::move(service)) {}
@@ -35,7 +53,7 @@ class HealthService::Watcher final : public grpc::ServerWriteReactor<HealthCheck
         return;
       }
       writing_ = true;
-      message_.set_status(status);
+      message_ = MessageOf(status);
     }
     StartWrite(&message_);
   }
@@ -67,7 +85,7 @@ class HealthService::Watcher final : public grpc::ServerWriteReactor<HealthCheck
       if (!ending) {
         if (finished_ || !pending_) return;
         writing_ = true;
-        message_.set_status(*std::exchange(pending_, std::nullopt));
+        message_ = MessageOf(*std::exchange(pending_, std::nullopt));
       }
     }
     if (ending) {
@@ -93,7 +111,7 @@ class HealthService::Watcher final : public grpc::ServerWriteReactor<HealthCheck
   HealthService* const health_;
   const std::string service_;
   Mutex mutex_;
-  HealthCheckResponse message_;  // gRPC's while writing_
+  grpc::ByteBuffer message_;  // gRPC's while writing_
   std::optional<ServingStatus> last_ ABSL_GUARDED_BY(mutex_);
   std::optional<ServingStatus> pending_ ABSL_GUARDED_BY(mutex_);
   std::optional<grpc::Status> ending_ ABSL_GUARDED_BY(mutex_);
@@ -127,26 +145,27 @@ void HealthService::Close() {
 }
 
 grpc::ServerUnaryReactor* HealthService::Check(grpc::CallbackServerContext* context,
-                                               const HealthCheckRequest* request,
-                                               HealthCheckResponse* response) {
-  ServingStatus status;
-  {
-    const MutexLock lock(mutex_);
-    status = StatusOf(request->service());
-  }
+                                               const grpc::ByteBuffer* request,
+                                               grpc::ByteBuffer* response) {
+  const absl::Status status = AnswerSmall<HealthCheckRequest, HealthCheckResponse>(
+      *request, response, [this](const auto& asked, auto& answer) -> absl::Status {
+        const MutexLock lock(mutex_);
+        answer.set_status(StatusOf(asked.service()));
+        if (answer.status() != HealthCheckResponse::SERVICE_UNKNOWN) return absl::OkStatus();
+        return absl::NotFoundError("no such service");
+      });
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  if (status == HealthCheckResponse::SERVICE_UNKNOWN) {
-    reactor->Finish({grpc::StatusCode::NOT_FOUND, "no such service"});
-  } else {
-    response->set_status(status);
-    reactor->Finish(grpc::Status::OK);
-  }
+  reactor->Finish(ToGrpcStatus(status));
   return reactor;
 }
 
-grpc::ServerWriteReactor<HealthCheckResponse>* HealthService::Watch(
-    grpc::CallbackServerContext* /*context*/, const HealthCheckRequest* request) {
-  auto watcher = std::make_shared<Watcher>(this, request->service());
+grpc::ServerWriteReactor<grpc::ByteBuffer>* HealthService::Watch(
+    grpc::CallbackServerContext* /*context*/, const grpc::ByteBuffer* request) {
+  HealthCheckRequest asked;
+  if (absl::Status status = ParseSmallMessage(*request, &asked); !status.ok()) {
+    return new RefusedWatch(status);
+  }
+  auto watcher = std::make_shared<Watcher>(this, asked.service());
   const MutexLock lock(mutex_);
   watchers_.insert(watcher);
   watcher->Tell(StatusOf(watcher->service()));

@@ -1,6 +1,6 @@
 // grpc.health.v1. gRPC's own implementation says SERVING for "" from the moment its port is open until
 // it is told otherwise; this one starts at NOT_SERVING, so that no probe ever sees a server ready that
-// has not warmed up.
+// has not warmed up. Raw (small_message.h), since it answers callers that have no token.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -17,8 +17,11 @@
 
 namespace deepencoder {
 
+using HealthBase = grpc::health::v1::Health::WithRawCallbackMethod_Check<
+    grpc::health::v1::Health::WithRawCallbackMethod_Watch<grpc::health::v1::Health::Service>>;
+
 // Thread-safe. Must outlive the gRPC server it is registered with.
-class HealthService final : public grpc::health::v1::Health::CallbackService {
+class HealthService final : public HealthBase {
  public:
   // Knows these services and "" (the whole server).
   explicit HealthService(const std::vector<std::string>& services);
@@ -29,11 +32,10 @@ class HealthService final : public grpc::health::v1::Health::CallbackService {
   void Close();
 
   grpc::ServerUnaryReactor* Check(grpc::CallbackServerContext* context,
-                                  const grpc::health::v1::HealthCheckRequest* request,
-                                  grpc::health::v1::HealthCheckResponse* response) override;
-  grpc::ServerWriteReactor<grpc::health::v1::HealthCheckResponse>* Watch(
-      grpc::CallbackServerContext* context,
-      const grpc::health::v1::HealthCheckRequest* request) override;
+                                  const grpc::ByteBuffer* request,
+                                  grpc::ByteBuffer* response) override;
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* Watch(grpc::CallbackServerContext* context,
+                                                    const grpc::ByteBuffer* request) override;
 
  private:
   class Watcher;

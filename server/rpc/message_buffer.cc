@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/engine/retry_hint.h"
 #include "server/rpc/translate.h"
+#include "server/rpc/wire_fields.h"
 
 namespace deepencoder {
 namespace {
@@ -93,7 +94,10 @@ std::string BytesFieldPrefix(int number, size_t size) {
   return {prefix, end};
 }
 
-absl::Status ParseMessage(const grpc::ByteBuffer& buffer, google::protobuf::MessageLite* message) {
+absl::Status ParseMessage(const grpc::ByteBuffer& buffer, google::protobuf::Message* message) {
+  if (absl::Status status = CheckFields(buffer, *message->GetDescriptor()); !status.ok()) {
+    return status;
+  }
   try {
     grpc::ByteBuffer reader = buffer;  // shares the slices; parsing consumes the copy
     const grpc::Status status =
@@ -126,7 +130,7 @@ grpc::ByteBuffer SerializeResponse(const v1::EncodeImageResponse& response,
   return {slices, 2};
 }
 
-grpc::ByteBuffer SerializeResponse(const v1::EncodeImageResponse& response) {
+grpc::ByteBuffer SerializeResponse(const google::protobuf::MessageLite& response) {
   const grpc::Slice slice(response.SerializeAsString());
   return {&slice, 1};
 }

@@ -1,7 +1,7 @@
 // Messages <-> gRPC buffers, without copying what is large.
 #pragma once
 
-#include <google/protobuf/message_lite.h>
+#include <google/protobuf/message.h>
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/slice.h>
 
@@ -31,9 +31,10 @@ absl::Status CheckMessageSize(const grpc::ByteBuffer& message, int64_t max_image
 // bytes are no such message. Copies nothing but the id.
 std::string PeekId(const grpc::ByteBuffer& message);
 
-// Errors: INVALID_ARGUMENT if the bytes are no such message; RESOURCE_EXHAUSTED, with a retry hint, if there
-// is no memory for them now: a large image must not end the server.
-absl::Status ParseMessage(const grpc::ByteBuffer& buffer, google::protobuf::MessageLite* message);
+// Errors: INVALID_ARGUMENT if the bytes are no such message or have too many fields (CheckFields);
+// RESOURCE_EXHAUSTED, with a retry hint, if there is no memory for them now: a large image must not end the
+// server.
+absl::Status ParseMessage(const grpc::ByteBuffer& buffer, google::protobuf::Message* message);
 
 // Errors: as ParseMessage.
 absl::StatusOr<v1::EncodeImageRequest> ParseRequest(const grpc::ByteBuffer& buffer);
@@ -49,6 +50,6 @@ std::string BytesFieldPrefix(int number, size_t size);
 grpc::ByteBuffer SerializeResponse(const v1::EncodeImageResponse& response,
                                    const EncodeResult& result);
 // A response that has no data.
-grpc::ByteBuffer SerializeResponse(const v1::EncodeImageResponse& response);
+grpc::ByteBuffer SerializeResponse(const google::protobuf::MessageLite& response);
 
 }  // namespace deepencoder

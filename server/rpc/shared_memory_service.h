@@ -1,4 +1,4 @@
-// deepencoder.v1.SharedMemory over gRPC's callback API.
+// deepencoder.v1.SharedMemory over gRPC's callback API, raw (small_message.h).
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -8,19 +8,25 @@
 
 namespace deepencoder {
 
+using SharedMemoryBase = v1::SharedMemory::WithRawCallbackMethod_RegisterRegion<
+    v1::SharedMemory::WithRawCallbackMethod_UnregisterRegion<v1::SharedMemory::Service>>;
+
 // Thread-safe. Must outlive the gRPC server it is registered with.
-class SharedMemoryService final : public v1::SharedMemory::CallbackService {
+class SharedMemoryService final : public SharedMemoryBase {
  public:
   explicit SharedMemoryService(RpcContext rpc);
 
   grpc::ServerUnaryReactor* RegisterRegion(grpc::CallbackServerContext* context,
-                                           const v1::RegisterRegionRequest* request,
-                                           v1::RegisterRegionResponse* response) override;
+                                           const grpc::ByteBuffer* request,
+                                           grpc::ByteBuffer* response) override;
   grpc::ServerUnaryReactor* UnregisterRegion(grpc::CallbackServerContext* context,
-                                             const v1::UnregisterRegionRequest* request,
-                                             v1::UnregisterRegionResponse* response) override;
+                                             const grpc::ByteBuffer* request,
+                                             grpc::ByteBuffer* response) override;
 
  private:
+  absl::Status Register(const v1::RegisterRegionRequest& request,
+                        v1::RegisterRegionResponse& response) const;
+
   const RpcContext rpc_;
 };
 

@@ -14,6 +14,7 @@
 #include "server/rpc/request_id.h"
 #include "server/rpc/request_limit.h"
 #include "server/rpc/server_timing.h"
+#include "server/rpc/small_message.h"
 #include "server/rpc/status.h"
 
 namespace deepencoder {
@@ -195,20 +196,17 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* VisionEncoderServic
   return stream.get();
 }
 
-grpc::ServerUnaryReactor* VisionEncoderService::GetModelInfo(
-    grpc::CallbackServerContext* context, const v1::GetModelInfoRequest* /*request*/,
-    v1::ModelInfo* response) {
-  const absl::Time arrived = SteadyNow();
-  rpc_.observer->OnCallStarted(Method::kGetModelInfo);
-  TakeRequestId(*context);
-  const auto serving = Admit();
-  if (serving.ok()) *response = (*serving)->info;
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpcStatus(serving.status()));
-  rpc_.observer->OnAnswered(Method::kGetModelInfo, absl::ToDoubleSeconds(SteadyNow() - arrived));
-  rpc_.observer->OnCallEnded(Method::kGetModelInfo,
-                             static_cast<grpc::StatusCode>(serving.status().code()));
-  return reactor;
+grpc::ServerUnaryReactor* VisionEncoderService::GetModelInfo(grpc::CallbackServerContext* context,
+                                                             const grpc::ByteBuffer* request,
+                                                             grpc::ByteBuffer* response) {
+  return AnswerAtOnce(rpc_, *context, Method::kGetModelInfo, [&] {
+    return AnswerSmall<v1::GetModelInfoRequest, v1::ModelInfo>(
+        *request, response, [this](const auto& /*request*/, v1::ModelInfo& info) {
+          const auto serving = Admit();
+          if (serving.ok()) info = (*serving)->info;
+          return serving.status();
+        });
+  });
 }
 
 }  // namespace deepencoder

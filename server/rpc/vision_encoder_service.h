@@ -1,5 +1,6 @@
-// deepencoder.v1.VisionEncoder over gRPC's callback API. The encoding methods are raw: messages are
-// parsed and written here, so that a reply's rows go from the engine to the socket without a copy.
+// deepencoder.v1.VisionEncoder over gRPC's callback API. Its methods are raw: messages are parsed and written
+// here, so that a reply's rows go from the engine to the socket without a copy, and nothing is parsed before
+// its size was looked at.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -17,7 +18,7 @@ namespace deepencoder {
 
 using VisionEncoderBase = v1::VisionEncoder::WithRawCallbackMethod_EncodeImage<
     v1::VisionEncoder::WithRawCallbackMethod_EncodeImages<
-        v1::VisionEncoder::WithCallbackMethod_GetModelInfo<v1::VisionEncoder::Service>>>;
+        v1::VisionEncoder::WithRawCallbackMethod_GetModelInfo<v1::VisionEncoder::Service>>>;
 
 // Thread-safe. Must outlive the gRPC server it is registered with.
 class VisionEncoderService final : public VisionEncoderBase {
@@ -40,8 +41,8 @@ class VisionEncoderService final : public VisionEncoderBase {
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* EncodeImages(
       grpc::CallbackServerContext* context) override;
   grpc::ServerUnaryReactor* GetModelInfo(grpc::CallbackServerContext* context,
-                                         const v1::GetModelInfoRequest* request,
-                                         v1::ModelInfo* response) override;
+                                         const grpc::ByteBuffer* request,
+                                         grpc::ByteBuffer* response) override;
 
  private:
   const RpcContext rpc_;

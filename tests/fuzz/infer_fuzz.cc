@@ -4,8 +4,10 @@
 #include <memory>
 
 #include "server/kserve/infer_request.h"
+#include "server/rpc/message_buffer.h"
 #include "server/rpc/translate.h"
 #include "tests/fuzz/fuzz_target.h"
+#include "tests/fuzz/message_parts.h"
 #include "tests/fuzz/rules.h"
 #include "tests/fuzz/shared_regions.h"
 
@@ -14,7 +16,12 @@ namespace deepencoder::fuzz {
 void TryInput(const uint8_t* data, size_t size) {
   static const google::protobuf::LogSilencer silencer;  // a line for each string that is no UTF-8
   const auto message = std::make_shared<inference::ModelInferRequest>();
-  if (!message->ParseFromArray(data, static_cast<int>(size))) return;
+  const uint64_t choice = ChoiceOf(data, size);
+  const grpc::ByteBuffer bytes = BufferOf(data, size, choice);
+  if (absl::Status status = ParseMessage(bytes, message.get()); !status.ok()) {
+    return RequireRefusal(status);
+  }
+  RequireFewParts(bytes, *message, choice);
   static const SharedRegions regions;
   const auto find = [](const std::string& name) { return regions.Find(name); };
   const absl::StatusOr<kserve::InferRequest> request =

@@ -11,18 +11,12 @@
 #include "server/rpc/message_buffer.h"
 #include "server/rpc/translate.h"
 #include "tests/fuzz/fuzz_target.h"
+#include "tests/fuzz/message_parts.h"
 #include "tests/fuzz/rules.h"
 #include "tests/fuzz/shared_regions.h"
 
 namespace deepencoder::fuzz {
 namespace {
-
-// In two slices, so that fields straddle them.
-grpc::ByteBuffer BufferOf(const uint8_t* data, size_t size, uint64_t choice) {
-  const size_t cut = size == 0 ? 0 : choice % size;
-  const grpc::Slice slices[] = {grpc::Slice(data, cut), grpc::Slice(data + cut, size - cut)};
-  return {slices, 2};
-}
 
 void RequireJob(const EncodeJob& job, const RequestRules& rules) {
   Require(std::ranges::find(rules.modes, job.mode) != rules.modes.end(), "the mode is served");
@@ -37,8 +31,11 @@ void RequireJob(const EncodeJob& job, const RequestRules& rules) {
 
 void TryInput(const uint8_t* data, size_t size) {
   static const google::protobuf::LogSilencer silencer;  // a line for each string that is no UTF-8
-  auto parsed = ParseRequest(BufferOf(data, size, ChoiceOf(data, size)));
+  const uint64_t choice = ChoiceOf(data, size);
+  const grpc::ByteBuffer bytes = BufferOf(data, size, choice);
+  auto parsed = ParseRequest(bytes);
   if (!parsed.ok()) return RequireRefusal(parsed.status());
+  RequireFewParts(bytes, *parsed, choice);
   const auto request = std::make_shared<const v1::EncodeImageRequest>(*std::move(parsed));
   const RequestRules rules = SomeRules();
   static const SharedRegions regions;

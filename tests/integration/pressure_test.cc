@@ -2,6 +2,7 @@
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <grpcpp/create_channel.h>
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 #include <netinet/in.h>
 #include <sys/resource.h>
@@ -11,11 +12,13 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <optional>
 
 #include "absl/time/clock.h"
 #include "deepencoder/v1/vision_encoder.grpc.pb.h"
 #include "inference/grpc_service.grpc.pb.h"
+#include "server/rpc/hold_grpc.h"
 #include "tests/integration/server_fixture.h"
 
 namespace deepencoder {
@@ -160,6 +163,65 @@ TEST(PressureTest, ACompressedMessageIsRefusedBeforeItIsInflated) {
   EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED) << status.error_message();
   EXPECT_THAT(status.error_message(), HasSubstr("gzip"));
   EXPECT_LT(MemoryOf(server.process().pid(), "VmHWM"), before + 128);
+  EXPECT_TRUE(Works(server).ok()) << Works(server);
+}
+
+// A call of `method` with those bytes, without a token.
+grpc::Status CallWithBytes(const RunningServer& server, const std::string& method,
+                           const std::string& bytes) {
+  HoldGrpc();
+  grpc::GenericStub stub(
+      grpc::CreateChannel(server.address("grpc"), grpc::InsecureChannelCredentials()));
+  const grpc::Slice slice(bytes);
+  const grpc::ByteBuffer request(&slice, 1);
+  grpc::ByteBuffer reply;
+  grpc::ClientContext context;
+  std::promise<grpc::Status> ended;
+  stub.UnaryCall(&context, method, grpc::StubOptions(), &request, &reply,
+                 [&ended](const grpc::Status& status) { ended.set_value(status); });
+  return ended.get_future().get();
+}
+
+// Parts of 2 bytes, which are 50 and more once they are parsed: 16 MiB that would be 400 and more.
+constexpr int64_t kPartsMiB = 16;
+std::string ManyParts(const std::string& part) {
+  std::string bytes;
+  while (bytes.size() < kPartsMiB << 20) bytes += part;
+  return bytes;
+}
+const std::string kUnknownGroup = "\x7B\x7C";
+
+TEST(PressureTest, WhoHasNoTokenCannotHaveMuchParsed) {
+  const std::string tokens = WorkFolder() + "/parts.tokens";
+  std::ofstream(tokens) << "probe:a-token-that-nobody-here-has\n";
+  std::filesystem::permissions(tokens, std::filesystem::perms::owner_read);
+  RunningServer server("probes", Quick({"--token-file=" + tokens}));
+  ASSERT_TRUE(server.ready()) << server.process().Stderr();
+  const int64_t before = MemoryOf(server.process().pid(), "VmHWM");
+  for (const std::string method : {"Check", "Watch"}) {
+    const grpc::Status status =
+        CallWithBytes(server, "/grpc.health.v1.Health/" + method, ManyParts(kUnknownGroup));
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << method;
+    EXPECT_THAT(status.error_message(), HasSubstr("HealthCheckRequest is 8192"));
+  }
+  EXPECT_LT(MemoryOf(server.process().pid(), "VmHWM"), before + 2 * kPartsMiB + 64);
+  EXPECT_TRUE(CallWithBytes(server, "/grpc.health.v1.Health/Check", "").ok());
+}
+
+TEST(PressureTest, WhatAMessageWouldBecomeIsCountedBeforeItIsParsed) {
+  RunningServer server("parts", Quick({}));
+  ASSERT_TRUE(server.ready()) << server.process().Stderr();
+  ASSERT_TRUE(Works(server).ok());
+  const int64_t before = MemoryOf(server.process().pid(), "VmHWM");
+  const std::string empty_input("\x2A\0", 2);
+  for (const auto& [method, part] :
+       {std::pair{"inference.GRPCInferenceService/ModelInfer", empty_input},
+        {"deepencoder.v1.VisionEncoder/EncodeImage", kUnknownGroup}}) {
+    const grpc::Status status = CallWithBytes(server, std::string("/") + method, ManyParts(part));
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << method;
+    EXPECT_THAT(status.error_message(), HasSubstr("more than 65536 fields"));
+  }
+  EXPECT_LT(MemoryOf(server.process().pid(), "VmHWM"), before + 2 * kPartsMiB + 64);
   EXPECT_TRUE(Works(server).ok()) << Works(server);
 }
 

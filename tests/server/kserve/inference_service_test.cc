@@ -363,5 +363,46 @@ TEST_F(InferenceServiceTest, BytesThatAreNoMessageAreRefused) {
                          "ModelInferRequest");
 }
 
+TEST_F(InferenceServiceTest, NoMethodWithoutAnImageParsesALongMessage) {
+  Serve();
+  ExpectRefusesLongMessages(channel_, "inference.GRPCInferenceService",
+                            {"ModelInfer", "ModelStreamInfer"});
+}
+
+TEST_F(InferenceServiceTest, EmptyPartsBeyondTheLimitAreRefused) {
+  Serve();
+  const std::string method = "/inference.GRPCInferenceService/ModelInfer";
+  std::string inputs, parameters;
+  for (int i = 0; i < 100'000; ++i) {
+    inputs += std::string("\x2A\0", 2);
+    parameters += std::string("\x22\0", 2);
+  }
+  for (const std::string& bytes : {inputs, parameters}) {
+    const grpc::Status status = CallWithBytes(channel_, method, bytes);
+    EXPECT_EQ(status.error_code(), grpc::INVALID_ARGUMENT);
+    EXPECT_THAT(status.error_message(), HasSubstr("more than 65536 fields"));
+  }
+}
+
+// A client that sends pixels where a file belongs is told so, however many they are.
+TEST_F(InferenceServiceTest, NumbersInPackedFieldsAreRefusedForTheirType) {
+  Serve();
+  for (const bool floats : {false, true}) {
+    ModelInferRequest request = EmptyRequest({1});
+    request.mutable_inputs(0)->set_datatype(floats ? "FP32" : "UINT8");
+    auto& contents = *request.mutable_inputs(0)->mutable_contents();
+    for (int i = 0; i < 200'000; ++i) {
+      if (floats) {
+        contents.add_fp32_contents(0.5F);
+      } else {
+        contents.add_uint_contents(200);
+      }
+    }
+    const grpc::Status status = Infer(request);
+    EXPECT_EQ(status.error_code(), grpc::INVALID_ARGUMENT);
+    EXPECT_THAT(status.error_message(), HasSubstr("expected BYTES"));
+  }
+}
+
 }  // namespace
 }  // namespace deepencoder::kserve

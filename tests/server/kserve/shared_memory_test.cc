@@ -238,5 +238,11 @@ TEST_F(KserveSharedMemoryTest, CudaIsRefusedWithAReason) {
   }
 }
 
+TEST_F(KserveSharedMemoryTest, NoMethodAboutRegionsParsesALongMessage) {
+  ExpectRefusesLongMessages(
+      grpc::CreateChannel(server_->addresses().front(), grpc::InsecureChannelCredentials()),
+      "inference.GRPCInferenceService", {"ModelInfer", "ModelStreamInfer"});
+}
+
 }  // namespace
 }  // namespace deepencoder::kserve

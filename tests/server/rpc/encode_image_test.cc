@@ -154,6 +154,17 @@ TEST_F(EncodeImageTest, BytesThatAreNoMessageAreRefused) {
                          "EncodeImageRequest");
 }
 
+TEST_F(EncodeImageTest, FieldsBeyondTheLimitAreRefused) {
+  server_.Serve();
+  std::string bytes = SmallRequest().SerializeAsString();
+  for (int i = 0; i < 100'000; ++i) bytes += "\x7B\x7C";  // empty groups that nobody knows
+  const grpc::Status status =
+      CallWithBytes(server_.channel, "/deepencoder.v1.VisionEncoder/EncodeImage", bytes);
+  EXPECT_EQ(status.error_code(), grpc::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("more than 65536 fields"));
+  EXPECT_EQ(server_.engine->seen(), 0);
+}
+
 TEST_F(EncodeImageTest, PassesTheEnginesStatusAndRetryHint) {
   server_.Serve();
   server_.engine->Play([](const EncodeJob&) {
@@ -322,6 +333,19 @@ TEST(MessageBufferTest, DataIsAlignedInTheMessage) {
     EXPECT_EQ(parsed.id(), response.id());
     EXPECT_EQ(parsed.data(), data);
   }
+}
+
+TEST(SmallMessageTest, NoMethodWithoutAnImageParsesALongMessage) {
+  RpcServer server(1, "127.0.0.1:0", nullptr, true);
+  server.Serve();
+  ExpectRefusesLongMessages(server.channel, "deepencoder.v1.VisionEncoder",
+                            {"EncodeImage", "EncodeImages"});
+  ExpectRefusesLongMessages(server.channel, "deepencoder.v1.SharedMemory");
+  ExpectRefusesLongMessages(server.channel, "grpc.health.v1.Health");
+  // They are counted as any other refusal.
+  EXPECT_TRUE(Eventually([&] {
+    return server.Metric("deepencoder_requests_total", {{"code", "RESOURCE_EXHAUSTED"}}) == 3;
+  }));
 }
 
 TEST(MessageBufferTest, CachedResultCanBeSentManyTimesAtOnce) {

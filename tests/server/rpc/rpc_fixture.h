@@ -2,6 +2,7 @@
 #pragma once
 
 #include <gmock/gmock.h>
+#include <google/protobuf/descriptor.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
@@ -9,6 +10,7 @@
 
 #include <future>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -151,6 +153,26 @@ inline void ExpectRefusesNoMessage(const std::shared_ptr<grpc::Channel>& channel
   const grpc::Status status = CallWithBytes(channel, method, "\xff\xff\xff no protobuf");
   EXPECT_EQ(status.error_code(), grpc::INVALID_ARGUMENT);
   EXPECT_THAT(status.error_message(), testing::HasSubstr(message));
+}
+
+// That no method of the service but those of `large` parses a message of 64 KiB, most of them empty groups.
+inline void ExpectRefusesLongMessages(const std::shared_ptr<grpc::Channel>& channel,
+                                      const std::string& service,
+                                      const std::set<std::string>& large = {}) {
+  std::string groups;
+  while (groups.size() < (size_t{64} << 10)) groups += "\x7B\x7C";  // field 15
+  const google::protobuf::ServiceDescriptor* methods =
+      google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(service);
+  ASSERT_NE(methods, nullptr) << service;
+  for (int i = 0; i < methods->method_count(); ++i) {
+    const std::string& name = methods->method(i)->name();
+    if (large.contains(name)) continue;
+    const grpc::Status status = CallWithBytes(channel, "/" + service + "/" + name, groups);
+    EXPECT_THAT(status.error_code(), testing::AnyOf(grpc::RESOURCE_EXHAUSTED, grpc::UNIMPLEMENTED))
+        << name << ": " << status.error_message();
+    if (status.error_code() == grpc::UNIMPLEMENTED) continue;  // without a look at the message
+    EXPECT_THAT(status.error_message(), testing::HasSubstr("Request is 8192")) << name;
+  }
 }
 
 // Polls until `condition` holds: for what another thread does soon, and a test cannot be told of. The
