@@ -93,6 +93,14 @@ Server::Server(const ServerOptions& options, const Logger* logger,
         return Reload(folder, stop);
       }) {}
 
+Server::~Server() {
+  // After a start that failed, gRPC would wait for them without end.
+  health_.Close();
+  for (GrpcServer* grpc : {grpc_.get(), admin_grpc_.get()}) {
+    if (grpc != nullptr) grpc->Shutdown(absl::Now());
+  }
+}
+
 absl::Status Server::Start() {
   if (absl::Status status = credentials_.Load(); !status.ok()) return status;
   if (absl::Status status = Listen(); !status.ok()) return status;

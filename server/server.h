@@ -41,6 +41,8 @@ class Server {
   // `options` and `logger` must outlive this; `exporter` may be null.
   Server(const ServerOptions& options, const Logger* logger,
          std::unique_ptr<OtlpExporter> exporter);
+  // Calls that are still open are ended.
+  ~Server();
 
   // Opens the ports (health says NOT_SERVING), loads the model, warms up, says SERVING.
   // Errors name the option that cannot be followed. To be called once.

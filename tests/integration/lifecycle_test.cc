@@ -2,8 +2,10 @@
 #include <gmock/gmock.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/grpcpp.h>
+#include <sys/stat.h>
 
 #include <csignal>
+#include <filesystem>
 #include <future>
 
 #include "absl/time/clock.h"
@@ -108,6 +110,54 @@ TEST(LifecycleTest, IdleServerStopsWithOpenStreams) {
   }
   watch->Finish();
   EXPECT_THAT(server.process().Stderr(), HasSubstr("\"message\":\"stopped\""));
+}
+
+// A server that has said SERVING, and waits in its start until its ready file's draft is read.
+class HeldStart {
+ public:
+  // `ready_is_folder`: so that the ready file cannot be written in the end.
+  HeldStart(const std::string& name, bool ready_is_folder)
+      : prefix_(WorkFolder() + "/" + name), draft_(prefix_ + ".ready.new") {
+    if (ready_is_folder) std::filesystem::create_directory(prefix_ + ".ready");
+    EXPECT_EQ(mkfifo(draft_.c_str(), 0600), 0);
+    process_ = std::make_unique<Process>(
+        DEEPENCODER_SERVER_PROGRAM,
+        Quick({"--model=" + MiniCheckpoint(), "--device=cpu", "--listen=unix:" + prefix_ + ".sock",
+               "--metrics-listen=", "--ready-file=" + prefix_ + ".ready"}),
+        prefix_);
+    health_ = grpc::health::v1::Health::NewStub(
+        grpc::CreateChannel("unix:" + prefix_ + ".sock", grpc::InsecureChannelCredentials()));
+    EXPECT_TRUE(Eventually([&] { return std::filesystem::exists(prefix_ + ".sock"); }));
+    context_.set_wait_for_ready(true);
+    watch_ = health_->Watch(&context_, {});
+    grpc::health::v1::HealthCheckResponse response;
+    while (response.status() != grpc::health::v1::HealthCheckResponse::SERVING &&
+           watch_->Read(&response)) {
+    }
+    EXPECT_EQ(response.status(), grpc::health::v1::HealthCheckResponse::SERVING);
+  }
+  ~HeldStart() {
+    context_.TryCancel();
+    watch_->Finish();
+  }
+
+  void Release() const { EXPECT_THAT(FileContents(draft_), HasSubstr("grpc=unix:")); }
+  Process& process() { return *process_; }
+
+ private:
+  const std::string prefix_, draft_;
+  std::unique_ptr<Process> process_;
+  std::unique_ptr<grpc::health::v1::Health::Stub> health_;
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReader<grpc::health::v1::HealthCheckResponse>> watch_;  // stays open
+};
+
+TEST(LifecycleTest, AFailedStartEndsTheCallsThatAreOpen) {
+  HeldStart start("failed_start", true);
+  start.Release();
+  EXPECT_TRUE(Eventually([&] { return !start.process().running(); }));
+  EXPECT_EQ(start.process().Wait(), 1);
+  EXPECT_THAT(start.process().Stderr(), HasSubstr("--ready-file: cannot write"));
 }
 
 TEST(LifecycleTest, WrongOptionsExitWithTwo) {
