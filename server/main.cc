@@ -50,9 +50,9 @@ absl::StatusOr<std::unique_ptr<OtlpExporter>> StartExporter(const ServerOptions&
 }
 
 // Nothing of ours throws, but allocation and the start of a thread do.
-absl::Status StartOf(Server& server) {
+absl::Status StartOf(Server& server, Signals& signals) {
   try {
-    return server.Start();
+    return server.Start(signals);
   } catch (const std::bad_alloc&) {
     return absl::ResourceExhaustedError("out of memory");
   } catch (const std::exception& e) {
@@ -74,11 +74,10 @@ int Run(const ServerOptions& options) {
     return EXIT_FAILURE;
   }
   Server server(options, logger, *std::move(exporter));
-  if (absl::Status status = StartOf(server); !status.ok()) {
+  if (absl::Status status = StartOf(server, *signals); !status.ok()) {
     logger->Error("cannot start", {{"reason", std::string(status.message())}});
     return EXIT_FAILURE;
   }
-  signals->HandOver();
   server.Serve(*signals);
   return server.Stop() ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -101,7 +101,7 @@ Server::~Server() {
   }
 }
 
-absl::Status Server::Start() {
+absl::Status Server::Start(Signals& signals) {
   if (absl::Status status = credentials_.Load(); !status.ok()) return status;
   if (absl::Status status = Listen(); !status.ok()) return status;
   auto decoder = ChooseImageDecoder(options_, &metrics_, logger_);
@@ -120,6 +120,7 @@ absl::Status Server::Start() {
     logger_->Info("warmed up", {{"seconds", absl::ToDoubleSeconds(clock_.Now() - begin)}});
   }
   Publish(std::move(model->facts));
+  signals.HandOver();  // first: who hears SERVING may send an image, which a stop must not drop
   SayServing();
   reloader_.Open();
   if (options_.ready_file.empty()) return absl::OkStatus();

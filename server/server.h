@@ -44,9 +44,9 @@ class Server {
   // Calls that are still open are ended.
   ~Server();
 
-  // Opens the ports (health says NOT_SERVING), loads the model, warms up, says SERVING.
-  // Errors name the option that cannot be followed. To be called once.
-  absl::Status Start();
+  // Opens the ports (health says NOT_SERVING), loads the model, warms up, says SERVING: from then on a stop
+  // that `signals` hears is Serve's. Errors name the option that cannot be followed. To be called once.
+  absl::Status Start(Signals& signals);
 
   // Until a stop is asked for. Health follows the engine's.
   void Serve(Signals& signals);

@@ -1,8 +1,10 @@
 // Starting and stopping the real server.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/grpcpp.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <filesystem>
@@ -141,7 +143,13 @@ class HeldStart {
     watch_->Finish();
   }
 
-  void Release() const { EXPECT_THAT(FileContents(draft_), HasSubstr("grpc=unix:")); }
+  void Release() {
+    const int draft = open(draft_.c_str(), O_RDONLY | O_NONBLOCK);
+    char text[256];
+    EXPECT_TRUE(
+        Eventually([&] { return read(draft, text, sizeof(text)) > 0 || !process_->running(); }));
+    close(draft);
+  }
   Process& process() { return *process_; }
 
  private:
@@ -158,6 +166,15 @@ TEST(LifecycleTest, AFailedStartEndsTheCallsThatAreOpen) {
   EXPECT_TRUE(Eventually([&] { return !start.process().running(); }));
   EXPECT_EQ(start.process().Wait(), 1);
   EXPECT_THAT(start.process().Stderr(), HasSubstr("--ready-file: cannot write"));
+}
+
+TEST(LifecycleTest, AStopAsSoonAsItServesDrains) {
+  HeldStart start("early_stop", false);
+  start.process().Signal(SIGTERM);
+  start.Release();
+  EXPECT_EQ(start.process().Wait(), 0);
+  EXPECT_THAT(start.process().Stderr(), HasSubstr("draining"));
+  EXPECT_THAT(start.process().Stderr(), HasSubstr("stopped"));
 }
 
 TEST(LifecycleTest, WrongOptionsExitWithTwo) {
