@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "server/rpc/small_message.h"
 #include "server/rpc/status.h"
 
@@ -100,12 +101,9 @@ class HealthService::Watcher final : public grpc::ServerWriteReactor<grpc::ByteB
   void OnDone() override {
     std::shared_ptr<Watcher> self;  // freed when this function is left
     const MutexLock lock(health_->mutex_);
-    for (auto at = health_->watchers_.begin(); at != health_->watchers_.end(); ++at) {
-      if (at->get() != this) continue;
-      self = *at;
-      health_->watchers_.erase(at);
-      return;
-    }
+    const auto at = health_->watchers_.find(this);
+    self = std::move(at->second);
+    health_->watchers_.erase(at);
   }
 
   HealthService* const health_;
@@ -119,8 +117,8 @@ class HealthService::Watcher final : public grpc::ServerWriteReactor<grpc::ByteB
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-HealthService::HealthService(const std::vector<std::string>& services)
-    : services_(WithWholeServer(services)) {}
+HealthService::HealthService(const std::vector<std::string>& services, size_t max_watchers)
+    : services_(WithWholeServer(services)), max_watchers_(max_watchers) {}
 
 HealthService::ServingStatus HealthService::StatusOf(const std::string& service) {
   if (!services_.contains(service)) return HealthCheckResponse::SERVICE_UNKNOWN;
@@ -131,7 +129,7 @@ void HealthService::SetServing(bool serving) {
   // Watchers are told under the lock, so that each hears the states in their order.
   const MutexLock lock(mutex_);
   serving_ = serving;
-  for (const std::shared_ptr<Watcher>& watcher : watchers_) {
+  for (const auto& [key, watcher] : watchers_) {
     watcher->Tell(StatusOf(watcher->service()));
   }
 }
@@ -139,7 +137,7 @@ void HealthService::SetServing(bool serving) {
 void HealthService::Close() {
   const MutexLock lock(mutex_);
   closed_ = true;
-  for (const std::shared_ptr<Watcher>& watcher : watchers_) {
+  for (const auto& [key, watcher] : watchers_) {
     watcher->End({grpc::StatusCode::UNAVAILABLE, "the server is stopping"});
   }
 }
@@ -167,7 +165,11 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* HealthService::Watch(
   }
   auto watcher = std::make_shared<Watcher>(this, asked.service());
   const MutexLock lock(mutex_);
-  watchers_.insert(watcher);
+  if (watchers_.size() >= max_watchers_) {
+    return new RefusedWatch(absl::ResourceExhaustedError(
+        absl::StrCat("too many Watch calls at a time (limit: ", max_watchers_, ")")));
+  }
+  watchers_.emplace(watcher.get(), watcher);
   watcher->Tell(StatusOf(watcher->service()));
   if (closed_) watcher->End({grpc::StatusCode::UNAVAILABLE, "the server is stopping"});
   return watcher.get();

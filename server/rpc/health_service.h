@@ -5,10 +5,11 @@
 
 #include <grpcpp/support/server_callback.h>
 
-#include <map>
+#include <cstddef>
 #include <memory>
 #include <set>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -20,11 +21,17 @@ namespace deepencoder {
 using HealthBase = grpc::health::v1::Health::WithRawCallbackMethod_Check<
     grpc::health::v1::Health::WithRawCallbackMethod_Watch<grpc::health::v1::Health::Service>>;
 
+// Watch calls at a time. A client has one for each of its connections to a service; all of them are told under
+// a lock that Check waits for.
+inline constexpr size_t kMaxWatchers = 4096;
+
 // Thread-safe. Must outlive the gRPC server it is registered with.
 class HealthService final : public HealthBase {
  public:
-  // Knows these services and "" (the whole server).
-  explicit HealthService(const std::vector<std::string>& services);
+  // Knows these services and "" (the whole server). Watch calls beyond `max_watchers` are answered with
+  // RESOURCE_EXHAUSTED.
+  explicit HealthService(const std::vector<std::string>& services,
+                         size_t max_watchers = kMaxWatchers);
 
   // Of all services; watchers are told.
   void SetServing(bool serving);
@@ -44,10 +51,11 @@ class HealthService final : public HealthBase {
   ServingStatus StatusOf(const std::string& service) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::set<std::string> services_;
+  const size_t max_watchers_;
   Mutex mutex_;
   bool serving_ ABSL_GUARDED_BY(mutex_) = false;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
-  std::set<std::shared_ptr<Watcher>> watchers_ ABSL_GUARDED_BY(mutex_);
+  std::unordered_map<const Watcher*, std::shared_ptr<Watcher>> watchers_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace deepencoder

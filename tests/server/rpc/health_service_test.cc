@@ -71,6 +71,41 @@ TEST_F(HealthServiceTest, WatchOfAnUnknownServiceSaysSoAndStaysOpen) {
   EXPECT_EQ(watch->Finish().error_code(), grpc::CANCELLED);
 }
 
+TEST(HealthWatchersTest, BeyondTheLimitAWatchIsRefusedUntilOneEnds) {
+  HealthService health({"a.Service"}, 2);
+  const auto server = *GrpcServer::Start({.listen = {"127.0.0.1:0"}}, {&health});
+  const auto stub = grpc::health::v1::Health::NewStub(
+      grpc::CreateChannel(server->addresses().front(), grpc::InsecureChannelCredentials()));
+  HealthCheckResponse response;
+  const auto refused = [&] {
+    grpc::ClientContext context;
+    const auto watch = stub->Watch(&context, HealthCheckRequest());
+    if (watch->Read(&response)) {
+      context.TryCancel();
+      return watch->Finish().error_code() == grpc::RESOURCE_EXHAUSTED;
+    }
+    const grpc::Status status = watch->Finish();
+    EXPECT_THAT(status.error_message(), testing::HasSubstr("limit: 2"));
+    return status.error_code() == grpc::RESOURCE_EXHAUSTED;
+  };
+  grpc::ClientContext first_context, second_context;
+  const auto first = stub->Watch(&first_context, HealthCheckRequest());
+  const auto second = stub->Watch(&second_context, HealthCheckRequest());
+  ASSERT_TRUE(first->Read(&response) && second->Read(&response));
+  EXPECT_TRUE(refused());
+  grpc::ClientContext context;  // who only asks is answered
+  EXPECT_TRUE(stub->Check(&context, HealthCheckRequest(), &response).ok());
+  first_context.TryCancel();
+  first->Finish();
+  EXPECT_TRUE(Eventually([&] { return !refused(); }));
+  health.SetServing(true);
+  EXPECT_TRUE(second->Read(&response));
+  EXPECT_EQ(response.status(), HealthCheckResponse::SERVING);
+  health.Close();
+  second->Finish();
+  server->Shutdown(absl::InfinitePast());
+}
+
 TEST_F(HealthServiceTest, ManyWatchersComeAndGo) {
   for (int i = 0; i < 50; ++i) {
     grpc::ClientContext context;
