@@ -65,27 +65,28 @@ class AsyncTest(unittest.IsolatedAsyncioTestCase):
                 await client.encode(picture(1))
 
     async def test_deadline_and_cancelling_reach_the_server(self):
-        started, ended = asyncio.Event(), threading.Event()
-        loop = asyncio.get_running_loop()
+        late, cancelled = 1, 2  # calls, by their pictures' widths
+        started = threading.Event()  # the one that is cancelled
+        ended = {late: threading.Event(), cancelled: threading.Event()}
 
         def behaviour(request, context):
-            set_when_ended(context, ended)
-            loop.call_soon_threadsafe(started.set)
-            ended.wait(30)
+            set_when_ended(context, ended[request.raw.width])
+            if request.raw.width == cancelled:
+                started.set()
+            ended[request.raw.width].wait(30)
             return answer(request)
 
         async with self.connected(behaviour) as client:
-            with self.assertRaises(DeadlineError):
-                await client.encode(picture(1), timeout=1)
-            self.assertTrue(await asyncio.to_thread(ended.wait, 30))
-            started.clear()
-            ended.clear()
-            task = asyncio.create_task(client.encode(picture(1)))
-            await started.wait()
+            while not self.server.calls:  # connecting may take all the time there is
+                with self.assertRaises(DeadlineError):
+                    await client.encode(picture(late), timeout=1)
+            self.assertTrue(await asyncio.to_thread(ended[late].wait, 30))
+            task = asyncio.create_task(client.encode(picture(cancelled)))
+            self.assertTrue(await asyncio.to_thread(started.wait, 30))
             task.cancel()
             with self.assertRaises(asyncio.CancelledError):
                 await task
-            self.assertTrue(await asyncio.to_thread(ended.wait, 30))
+            self.assertTrue(await asyncio.to_thread(ended[cancelled].wait, 30))
 
     async def test_many_bounded_and_in_order(self):
         gauge = Gauge(wanted=4)
