@@ -483,7 +483,7 @@ TEST_F(ServingTest, ClientsExitStatusTellsScripts) {
   const std::string nobody = "--server=unix:" + WorkFolder() + "/nobody.sock";
   for (const std::vector<std::string>& unreachable :
        {std::vector<std::string>{"encode", good, nobody, "--connect-timeout=100ms"},
-        {"info", nobody, "--timeout=100ms"},
+        {"info", nobody, "--timeout=1m"},  // whose error is the connection's
         {"health", nobody, "--timeout=100ms"}}) {
     run = RunClient(unreachable);
     EXPECT_EQ(run.status, 3) << testing::PrintToString(unreachable);
