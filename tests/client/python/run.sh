@@ -15,6 +15,7 @@ export DEEPENCODER_BIN=${DEEPENCODER_BIN:-$root/build/bin}
 export PYTHONDONTWRITEBYTECODE=1
 # gRPC reports refused handshakes, which are wanted here.
 export GRPC_VERBOSITY=NONE
+source "$root/tests/pip_install.sh"
 
 # Installed again only where the sources have changed.
 sources=$(cd "$root" && find client/python proto -type f \( -name '*.py' -o -name '*.toml' -o -name '*.md' -o -name '*.proto' \) |
@@ -27,12 +28,7 @@ if [ "$(cat "$venv/sources" 2>/dev/null)" != "$sources" ]; then
     echo "python_client: skipped: ${PYTHON:-python3} -m venv failed"
     exit 77
   fi
-  if ! "$venv/bin/pip" install -q --disable-pip-version-check "$root/client/python[test]" >"$venv/install.log" 2>&1; then
-    cat "$venv/install.log"
-    "$venv/bin/pip" download -q --no-deps -d "$venv/probe" tqdm >/dev/null 2>&1 && exit 1
-    echo "python_client: skipped: the packages it needs are not here, and no package index can be reached"
-    exit 77
-  fi
+  pip_install python_client "$venv" "$root/client/python[test]"
   echo "$sources" >"$venv/sources"
 fi
 cd "$here"

@@ -17,17 +17,7 @@ export DEEPENCODER_BIN=${DEEPENCODER_BIN:-$root/build/bin}
 export DEEPENCODER_TEST_DATA=$root/tests/data
 export PYTHONDONTWRITEBYTECODE=1
 
-# install VENV ARGUMENTS...: exits with 77 where nothing can be installed.
-install() {
-  local where=$1
-  shift
-  if ! "$where/bin/pip" install -q --disable-pip-version-check "$@" >"$where/install.log" 2>&1; then
-    cat "$where/install.log"
-    "$where/bin/pip" download -q --no-deps -d "$where/probe" tqdm >/dev/null 2>&1 && exit 1
-    echo "vllm_client: skipped: the packages it needs are not here, and no package index can be reached"
-    exit 77
-  fi
-}
+source "$root/tests/pip_install.sh"
 
 # Installed again only where the sources have changed.
 sources=$(cd "$root" && find client/python client/vllm client/sglang proto -type f \( -name '*.py' -o -name '*.toml' \
@@ -36,7 +26,7 @@ if [ "$(cat "$venv/sources" 2>/dev/null)" != "$sources" ]; then
   rm -rf "$venv"
   mkdir -p "$(dirname "$venv")"
   "${PYTHON:-python3}" -m venv "$venv"
-  install "$venv" "$root/client/python[pillow]" "$root/client/vllm" "$root/client/sglang"
+  pip_install vllm_client "$venv" "$root/client/python[pillow]" "$root/client/vllm" "$root/client/sglang"
   echo "$sources" >"$venv/sources"
 fi
 status=0
@@ -45,7 +35,7 @@ status=0
 if [ "${DEEPENCODER_TEST_VLLM:-}" = 1 ]; then
   mkdir -p "$wheels"
   [ -x "$wheels/venv/bin/python" ] || "${PYTHON:-python3}" -m venv "$wheels/venv"
-  install "$wheels/venv" -r "$here/requirements.txt"
+  pip_install vllm_client "$wheels/venv" -r "$here/requirements.txt"
   checked() { "$venv/bin/python" -c "import $1; print($1.$2[-1])"; }
   for package in "vllm==$(checked deepencoder_vllm CHECKED_VLLM)" \
                  "sglang==$(checked deepencoder_sglang CHECKED_SGLANG)" smg-grpc-proto; do

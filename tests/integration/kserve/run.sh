@@ -12,6 +12,7 @@ root=$(cd "$here/../../.." && pwd)
 venv=${DEEPENCODER_VENV:-$root/build/kserve-venv}
 export DEEPENCODER_BIN=${DEEPENCODER_BIN:-$root/build/bin}
 export PYTHONDONTWRITEBYTECODE=1
+source "$root/tests/pip_install.sh"
 pip=("$venv/bin/pip" -q --disable-pip-version-check)
 
 # The versions this was written with. perf-analyzer's wheels need glibc 2.38; where it is older, the last tritonclient
@@ -27,12 +28,7 @@ if [ "$(cat "$venv/installed" 2>/dev/null)" != "$wanted" ]; then
   mkdir -p "$(dirname "$venv")"
   "${PYTHON:-python3}" -m venv "$venv"
   log=$venv/install.log
-  if ! "${pip[@]}" install "${clients[@]}" >"$log" 2>&1; then
-    cat "$log"
-    "${pip[@]}" download --no-deps -d "$venv/probe" urllib3 >/dev/null 2>&1 && exit 1
-    echo "kserve_clients: skipped: tritonclient is not here, and no package index can be reached"
-    exit 77
-  fi
+  pip_install kserve_clients "$venv" "${clients[@]}"
   # Without it that one test skips itself.
   if ! "${pip[@]}" install "${perf_analyzer[@]}" >>"$log" 2>&1; then
     "${pip[@]}" install --no-deps --target "$venv/older" "${older_perf_analyzer[@]}" "${cuda_runtime[@]}" >>"$log" 2>&1 ||
