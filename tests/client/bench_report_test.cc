@@ -11,6 +11,7 @@
 #include "client/bench_result.h"
 #include "client/commands.h"
 #include "client/view_canvas.h"
+#include "tests/work_folder.h"
 
 namespace deepencoder::client {
 namespace {
@@ -154,9 +155,8 @@ TEST(BenchCommandTest, ParsesLists) {
 }
 
 TEST(BenchCommandTest, ExitStatuses) {
-  const std::string a = testing::TempDir() + "bench_a.json",
-                    b = testing::TempDir() + "bench_b.json";
-  const std::string svg = testing::TempDir() + "bench.svg";
+  const std::string a = WorkFolder() + "/a.json", b = WorkFolder() + "/b.json";
+  const std::string svg = WorkFolder() + "/bench.svg";
   BenchResult worse = Result();
   worse.points[1].images_per_second = 360;
   std::ofstream(a) << ToJson(Result());

@@ -12,6 +12,7 @@
 
 #include "server/engine/retry_hint.h"
 #include "tests/server/rpc/rpc_fixture.h"
+#include "tests/work_folder.h"
 
 namespace deepencoder::client {
 namespace {
@@ -446,7 +447,7 @@ TEST(TypesTest, NamesGoBothWays) {
 }
 
 TEST(TypesTest, ReadImageFile) {
-  const std::string path = testing::TempDir() + "read_image_file";
+  const std::string path = WorkFolder() + "/read_image_file";
   std::ofstream(path) << "bytes";
   EXPECT_EQ(ReadImageFile(path)->encoded, "bytes");
   EXPECT_EQ(ReadImageFile(path + ".none").status().code(), absl::StatusCode::kNotFound);

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "client/flags.h"
+#include "tests/work_folder.h"
 
 namespace deepencoder::client {
 namespace {
@@ -35,7 +36,7 @@ Embeddings Rows(DType dtype, int rows, int width) {
 }
 
 TEST(TensorFileTest, Npy) {
-  const std::string path = testing::TempDir() + "tensor_file_test.npy";
+  const std::string path = WorkFolder() + "/rows.npy";
   const Embeddings rows = Rows(DType::kFp32, 3, 5);
   ASSERT_TRUE(WriteNpy(path, rows).ok());
   const std::string file = Contents(path);
@@ -56,7 +57,7 @@ TEST(TensorFileTest, Npy) {
 }
 
 TEST(TensorFileTest, Safetensors) {
-  const std::string path = testing::TempDir() + "tensor_file_test.safetensors";
+  const std::string path = WorkFolder() + "/rows.safetensors";
   const Embeddings first = Rows(DType::kBf16, 2, 3), second = Rows(DType::kFp32, 1, 3);
   ASSERT_TRUE(WriteSafetensors(path, {{"a \"b\"", &first}, {"c", &second}}).ok());
   const std::string file = Contents(path);

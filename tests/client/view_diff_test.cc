@@ -17,6 +17,7 @@
 #include "client/view_command.h"
 #include "client/view_picture.h"
 #include "encoder/image/decode.h"
+#include "tests/work_folder.h"
 
 namespace deepencoder::client {
 namespace {
@@ -30,7 +31,7 @@ std::string TestImage(const std::string& name) {
   return std::string(DEEPENCODER_TEST_DATA) + "/images/" + name;
 }
 
-std::string Output(const std::string& name) { return testing::TempDir() + "view_diff_" + name; }
+std::string Output(const std::string& name) { return WorkFolder() + "/" + name; }
 
 // What a command prints.
 template <typename Run>

@@ -1,8 +1,5 @@
 #include "tests/integration/server_fixture.h"
 
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <filesystem>
 #include <sstream>
 #include <utility>
@@ -12,23 +9,6 @@
 #include "tests/integration/http_get.h"
 
 namespace deepencoder {
-
-std::string WorkFolder() {
-  static const std::string folder = [] {
-    std::string path = testing::TempDir() + "deepencoder_integration." + std::to_string(getpid());
-    std::filesystem::create_directories(path);
-    // Removed when the program ends, however its tests went.
-    static const struct Remover {
-      std::string path;
-      ~Remover() {
-        std::error_code ignored;
-        std::filesystem::remove_all(path, ignored);
-      }
-    } remover{path};
-    return path;
-  }();
-  return folder;
-}
 
 const std::string& MiniCheckpoint() {
   static const std::string folder = [] {

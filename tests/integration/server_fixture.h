@@ -10,11 +10,9 @@
 
 #include "client/client.h"
 #include "tests/integration/process.h"
+#include "tests/work_folder.h"
 
 namespace deepencoder {
-
-// Folder for a test program's files.
-std::string WorkFolder();
 
 // The synthetic checkpoint of depth 3 and 2 (block 2 attends globally), written once a program.
 const std::string& MiniCheckpoint();

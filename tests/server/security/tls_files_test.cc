@@ -6,6 +6,7 @@
 
 #include "absl/time/clock.h"
 #include "tests/server/security/test_certificates.h"
+#include "tests/work_folder.h"
 
 namespace deepencoder {
 namespace {
@@ -15,7 +16,7 @@ using testing::HasSubstr;
 class TlsFilesTest : public testing::Test {
  protected:
   static std::string Folder() {
-    std::string folder = testing::TempDir() + "tls_files_test";
+    std::string folder = WorkFolder() + "/tls_files";
     std::filesystem::create_directories(folder);
     return folder;
   }

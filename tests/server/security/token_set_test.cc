@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "tests/server/security/test_certificates.h"
+#include "tests/work_folder.h"
 
 namespace deepencoder {
 namespace {
@@ -55,7 +56,7 @@ TEST(TokenSetTest, ErrorsNameTheLineAndNotTheSecret) {
 }
 
 TEST(TokenSetTest, AFileThatOthersCanReadIsRefused) {
-  const std::string path = testing::TempDir() + "token_set_test.tokens";
+  const std::string path = WorkFolder() + "/token_set_test.tokens";
   const std::string text = "a:0123456789abcdef\n";
   for (const unsigned mode : {0600U, 0400U, 0640U, 0440U}) {
     WriteFile(path, text, mode);
