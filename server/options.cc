@@ -188,10 +188,11 @@ void AddImageOptions(std::vector<OptionSpec>& table) {
 
 void AddBoundOptions(std::vector<OptionSpec>& table) {
   const char* group = "Bounds (what is over them is refused with RESOURCE_EXHAUSTED)";
-  table.push_back({group, "max-requests-in-flight", "N", "4096",
-                   "Most calls under way that encode: EncodeImage, EncodeImages (a stream is one) "
-                   "and ModelInfer.",
-                   Integer(&ServerOptions::max_requests_in_flight, 1, 1 << 20)});
+  table.push_back(
+      {group, "max-requests-in-flight", "N", "4096",
+       "Most calls at a time that encode: EncodeImage, ModelInfer, and EncodeImages while "
+       "an image of the stream is at work.",
+       Integer(&ServerOptions::max_requests_in_flight, 1, 1 << 20)});
   table.push_back({group, "max-images-in-flight", "N", "1024",
                    "Most images accepted and not yet answered.",
                    Integer(&ServerOptions::max_images_in_flight, 1, 1 << 20)});

@@ -47,8 +47,9 @@ constexpr MetricSpec kTable[] = {
      "Batches by whether a captured CUDA graph ran them: hit or miss. The CPU has no graphs: neither is counted."},
     // ---- refusals
     {MetricId::kRejected, "deepencoder_rejected_total", kCounter, "", "reason", kNone,
-     "Images refused on arrival because a bound was reached (images, views, bytes; requests: a whole call), a client was over its own limit "
-     "(client_images, client_rate, client_bytes), or the server was draining or unhealthy."},
+     "Images refused on arrival because a bound was reached (images, views, bytes; requests: a whole call, or an image "
+     "of a stream that had none at work), a client was over its own limit (client_images, client_rate, "
+     "client_bytes), or the server was draining or unhealthy."},
     {MetricId::kDropped, "deepencoder_dropped_total", kCounter, "", "reason,before", kNone,
      "Accepted images given up because the deadline had passed, or was likely to, or the client had gone, by the "
      "stage not begun."},

@@ -13,11 +13,10 @@ namespace deepencoder {
 
 std::shared_ptr<EncodeStream> EncodeStream::Start(const RpcContext* rpc,
                                                   std::shared_ptr<const Serving> serving,
-                                                  RequestLimit::Place place,
                                                   grpc::CallbackServerContext* context,
                                                   Closed closed) {
   std::shared_ptr<EncodeStream> stream(
-      new EncodeStream(rpc, std::move(serving), std::move(place), context, std::move(closed)));
+      new EncodeStream(rpc, std::move(serving), context, std::move(closed)));
   stream->self_ = stream;
   Steps steps;
   {
@@ -29,11 +28,9 @@ std::shared_ptr<EncodeStream> EncodeStream::Start(const RpcContext* rpc,
 }
 
 EncodeStream::EncodeStream(const RpcContext* rpc, std::shared_ptr<const Serving> serving,
-                           RequestLimit::Place place, grpc::CallbackServerContext* context,
-                           Closed closed)
+                           grpc::CallbackServerContext* context, Closed closed)
     : rpc_(rpc),
       serving_(std::move(serving)),
-      place_(std::move(place)),
       closed_(std::move(closed)),
       context_(context),
       request_id_(TakeRequestId(*context)),
@@ -90,9 +87,7 @@ EncodeStream::Steps EncodeStream::NextSteps() {
 void EncodeStream::Do(const Steps& steps) {
   if (steps.write) StartWrite(&outgoing_);
   if (steps.read) StartRead(&incoming_);
-  if (!steps.finish) return;
-  place_.reset();  // first, so that the client's next call finds it free
-  Finish(steps.status);
+  if (steps.finish) Finish(steps.status);
 }
 
 void EncodeStream::OnReadDone(bool ok) {
@@ -116,6 +111,9 @@ void EncodeStream::OnReadDone(bool ok) {
 
 void EncodeStream::HandleRequest(const grpc::ByteBuffer& message) {
   const absl::Time arrived = SteadyNow();
+  if (absl::Status status = BeginImage(); !status.ok()) {
+    return Reply(PeekId(message), arrived, nullptr, status);
+  }
   if (absl::Status status = CheckMessageSize(message, rpc_->rules.max_image_bytes); !status.ok()) {
     return Answer(PeekId(message), arrived, nullptr, status);
   }
@@ -136,9 +134,32 @@ void EncodeStream::HandleRequest(const grpc::ByteBuffer& message) {
       });
 }
 
+absl::Status EncodeStream::BeginImage() {
+  const MutexLock lock(mutex_);
+  if (at_work_ == 0) {
+    absl::StatusOr<RequestLimit::Place> place = RequestLimit::Take(rpc_->requests);
+    if (!place.ok()) return place.status();
+    place_ = *std::move(place);
+  }
+  ++at_work_;
+  return absl::OkStatus();
+}
+
+void EncodeStream::EndImage() {
+  const MutexLock lock(mutex_);
+  if (--at_work_ == 0) place_.reset();
+}
+
 void EncodeStream::Answer(const std::string& image_id, absl::Time arrived, const Timeline* timeline,
                           absl::StatusOr<EncodeResult> result,
                           const std::optional<RegionWindow>& window) {
+  EndImage();  // first, so that the client's next call finds the place free
+  Reply(image_id, arrived, timeline, std::move(result), window);
+}
+
+void EncodeStream::Reply(const std::string& image_id, absl::Time arrived, const Timeline* timeline,
+                         absl::StatusOr<EncodeResult> result,
+                         const std::optional<RegionWindow>& window) {
   grpc::ByteBuffer reply;
   if (result.ok()) {
     absl::StatusOr<grpc::ByteBuffer> written = WriteReply(image_id, *result, window);

@@ -4,7 +4,9 @@
 //   read -> (window full: stop reading) -> engine -> replies queue -> write -> window has room again
 //
 // A place in the window is held from the read to the end of the write, so a client that does not read
-// its replies stops its own stream and nothing else.
+// its replies stops its own stream and nothing else. A place among the server's requests is held while images
+// are at work: a stream that is silent takes nothing from other clients, and how much one has at work is
+// bounded by the limits of a client (LimitedEngine).
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -32,7 +34,6 @@ class EncodeStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byte
   // Reading begins at once. The stream owns itself until gRPC is done with it.
   static std::shared_ptr<EncodeStream> Start(const RpcContext* rpc,
                                              std::shared_ptr<const Serving> serving,
-                                             RequestLimit::Place place,
                                              grpc::CallbackServerContext* context, Closed closed);
 
   // Reads no more; images in flight are answered, then the call ends with UNAVAILABLE.
@@ -40,7 +41,7 @@ class EncodeStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byte
 
  private:
   EncodeStream(const RpcContext* rpc, std::shared_ptr<const Serving> serving,
-               RequestLimit::Place place, grpc::CallbackServerContext* context, Closed closed);
+               grpc::CallbackServerContext* context, Closed closed);
 
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
@@ -58,13 +59,20 @@ class EncodeStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byte
   void Do(const Steps& steps);
 
   void HandleRequest(const grpc::ByteBuffer& message);
+
+  // An image is at work until EndImage. Errors: RequestLimit::Take's.
+  absl::Status BeginImage();
+  void EndImage();
+  // The answer to an image that is at work.
   void Answer(const std::string& image_id, absl::Time arrived, const Timeline* timeline,
               absl::StatusOr<EncodeResult> result,
               const std::optional<RegionWindow>& window = std::nullopt);
+  void Reply(const std::string& image_id, absl::Time arrived, const Timeline* timeline,
+             absl::StatusOr<EncodeResult> result,
+             const std::optional<RegionWindow>& window = std::nullopt);
 
   const RpcContext* const rpc_;
   const std::shared_ptr<const Serving> serving_;
-  RequestLimit::Place place_;  // until Finish
   const Closed closed_;
   grpc::CallbackServerContext* const context_;  // until OnDone
   const std::string request_id_;
@@ -80,7 +88,9 @@ class EncodeStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byte
 
   Mutex mutex_;
   std::deque<grpc::ByteBuffer> replies_ ABSL_GUARDED_BY(mutex_);
-  int held_ ABSL_GUARDED_BY(mutex_) = 0;  // places of the window
+  int held_ ABSL_GUARDED_BY(mutex_) = 0;               // places of the window
+  int at_work_ ABSL_GUARDED_BY(mutex_) = 0;            // images
+  RequestLimit::Place place_ ABSL_GUARDED_BY(mutex_);  // while one is at work
   bool reading_ ABSL_GUARDED_BY(mutex_) = false;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool no_more_reads_ ABSL_GUARDED_BY(mutex_) = false;

@@ -1,5 +1,6 @@
-// The bound on calls that encode: EncodeImage, EncodeImages (a stream is one) and ModelInfer. What their images
-// may take is bounded image by image, in the engine (Admission); this bounds what calls hold besides.
+// The bound on calls that encode: EncodeImage, ModelInfer, and EncodeImages while an image of it is at work (a
+// stream that is silent is none). What their images may take is bounded image by image, in the engine
+// (Admission); this bounds what calls hold besides.
 #pragma once
 
 #include <cstdint>

@@ -179,13 +179,10 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* VisionEncoderServic
     grpc::CallbackServerContext* context) {
   const auto serving = Admit();
   if (!serving.ok()) return new RefusedStream(rpc_, context, serving.status());
-  absl::StatusOr<RequestLimit::Place> place = RequestLimit::Take(rpc_.requests);
-  if (!place.ok()) return new RefusedStream(rpc_, context, place.status());
-  const auto stream = EncodeStream::Start(&rpc_, *serving, *std::move(place), context,
-                                          [this](EncodeStream* closed) {
-                                            const MutexLock lock(mutex_);
-                                            streams_.erase(closed);
-                                          });
+  const auto stream = EncodeStream::Start(&rpc_, *serving, context, [this](EncodeStream* closed) {
+    const MutexLock lock(mutex_);
+    streams_.erase(closed);
+  });
   bool draining;
   {
     const MutexLock lock(mutex_);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <deque>
 #include <filesystem>
 #include <fstream>
 #include <future>
@@ -247,12 +248,15 @@ TEST(PressureTest, HugeMetadataIsRefused) {
 
 // ------------------------------------------------------------------ calls
 
+using Stream = grpc::ClientReaderWriter<v1::EncodeImageRequest, v1::EncodeImageResponse>;
+
 // A stream that has been answered, and so is known to the server, and stays open.
 class OpenStream {
  public:
   explicit OpenStream(v1::VisionEncoder::Stub* stub) : stream_(stub->EncodeImages(&context_)) {
     v1::EncodeImageResponse response;
     EXPECT_TRUE(stream_->Write(RequestOf("palette.png")) && stream_->Read(&response));
+    EXPECT_FALSE(response.has_error()) << response.error().message();
   }
   grpc::Status End() {
     stream_->WritesDone();
@@ -261,15 +265,52 @@ class OpenStream {
 
  private:
   grpc::ClientContext context_;
-  std::unique_ptr<grpc::ClientReaderWriter<v1::EncodeImageRequest, v1::EncodeImageResponse>>
-      stream_;
+  std::unique_ptr<Stream> stream_;
+};
+
+TEST(PressureTest, SilentStreamsStarveNobody) {
+  RunningServer server("silent_streams", Quick({"--max-requests-in-flight=2"}));
+  ASSERT_TRUE(server.ready()) << server.process().Stderr();
+  const auto stub = StubOf(server);
+  std::deque<OpenStream> streams;
+  for (int i = 0; i < 8; ++i) streams.emplace_back(stub.get());
+  EXPECT_EQ(server.Metrics().at("deepencoder_calls_active{method=\"EncodeImages\"}"), 8);
+  EXPECT_TRUE(Works(server).ok()) << Works(server);
+  for (OpenStream& stream : streams) EXPECT_TRUE(stream.End().ok());
+}
+
+// A stream with work for long, which is given up in the end.
+class BusyStream {
+ public:
+  static constexpr int kImages = 8;
+
+  explicit BusyStream(v1::VisionEncoder::Stub* stub) : stream_(stub->EncodeImages(&context_)) {
+    for (int i = 0; i < kImages; ++i) {
+      EXPECT_TRUE(stream_->Write(RequestOf("page_rgb.jpg", v1::MODE_BASE)));
+    }
+  }
+  ~BusyStream() {
+    context_.TryCancel();
+    v1::EncodeImageResponse response;
+    while (stream_->Read(&response)) {
+    }
+    stream_->Finish();
+  }
+
+ private:
+  grpc::ClientContext context_;
+  std::unique_ptr<Stream> stream_;
 };
 
 TEST(PressureTest, CallsBeyondTheLimitAreTurnedAway) {
-  RunningServer server("calls", Quick({"--max-requests-in-flight=2"}));
+  // One view at a time, so that who is given up is soon gone.
+  RunningServer server("calls", Quick({"--max-requests-in-flight=2", "--batch-buckets=1"}));
   ASSERT_TRUE(server.ready()) << server.process().Stderr();
   const auto stub = StubOf(server);
-  OpenStream first(stub.get()), second(stub.get());
+  std::optional<BusyStream> first(stub.get()), second(stub.get());
+  // Of both streams.
+  EXPECT_TRUE(Eventually(
+      [&] { return server.Metrics().at("deepencoder_in_flight") > BusyStream::kImages; }));
 
   const auto expect_full = [](const grpc::Status& status) {
     EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
@@ -283,7 +324,14 @@ TEST(PressureTest, CallsBeyondTheLimitAreTurnedAway) {
   }
   {
     grpc::ClientContext context;
-    expect_full(stub->EncodeImages(&context)->Finish());
+    const auto stream = stub->EncodeImages(&context);
+    v1::EncodeImageResponse response;
+    EXPECT_TRUE(stream->Write(RequestOf("palette.png")) && stream->Read(&response));
+    EXPECT_EQ(response.error().code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+    EXPECT_THAT(response.error().message(), HasSubstr("limit: 2 requests"));
+    EXPECT_GT(response.error().retry_after(), 0);
+    stream->WritesDone();
+    EXPECT_TRUE(stream->Finish().ok());
   }
   {
     grpc::ClientContext context;
@@ -298,9 +346,8 @@ TEST(PressureTest, CallsBeyondTheLimitAreTurnedAway) {
     v1::ModelInfo info;
     EXPECT_TRUE(stub->GetModelInfo(&context, {}, &info).ok());
   }
-  EXPECT_TRUE(first.End().ok());
-  EXPECT_TRUE(Works(server).ok()) << Works(server);
-  EXPECT_TRUE(second.End().ok());
+  first.reset();
+  EXPECT_TRUE(Eventually([&] { return Works(server).ok(); }));  // beside the second
 }
 
 // ------------------------------------------------------------------ connections and descriptors

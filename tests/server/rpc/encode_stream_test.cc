@@ -1,5 +1,7 @@
 #include <gmock/gmock.h>
 
+#include <array>
+#include <deque>
 #include <map>
 #include <set>
 #include <thread>
@@ -108,6 +110,76 @@ TEST_F(EncodeStreamTest, ReadsNoMoreThanItsWindow) {
   EXPECT_FALSE(stream_->Read(&response_));
   EXPECT_TRUE(stream_->Finish().ok());
   EXPECT_EQ(ids.size(), kImages);
+}
+
+// A server with two places for calls that encode.
+class StreamPlacesTest : public testing::Test {
+ protected:
+  void SetUp() override { server_.Serve(); }
+
+  grpc::Status EncodeAlone() {
+    grpc::ClientContext context;
+    return server_.stub->EncodeImage(&context, SmallRequest(), &response_);
+  }
+
+  RpcServer server_{4, "127.0.0.1:0", nullptr, false, 2};
+  v1::EncodeImageResponse response_;
+};
+
+TEST_F(StreamPlacesTest, SilentStreamsHaveNone) {
+  server_.engine->Play([](const EncodeJob& job) { return FilledResult(job); });
+  std::array<grpc::ClientContext, 5> contexts;
+  std::vector<std::unique_ptr<Stream>> streams;
+  for (grpc::ClientContext& context : contexts) {
+    streams.push_back(server_.stub->EncodeImages(&context));
+    ASSERT_TRUE(streams.back()->Write(SmallRequest("first")) && streams.back()->Read(&response_));
+    EXPECT_FALSE(response_.has_error());
+  }
+  EXPECT_TRUE(EncodeAlone().ok());
+  for (const auto& stream : streams) {
+    ASSERT_TRUE(stream->Write(SmallRequest("second")) && stream->Read(&response_));
+    EXPECT_FALSE(response_.has_error());
+    stream->WritesDone();
+    EXPECT_TRUE(stream->Finish().ok());
+  }
+}
+
+TEST_F(StreamPlacesTest, AStreamHasOneWhileAnImageIsAtWork) {
+  grpc::ClientContext first_context, second_context, third_context;
+  const auto first = server_.stub->EncodeImages(&first_context);
+  const auto second = server_.stub->EncodeImages(&second_context);
+  const auto third = server_.stub->EncodeImages(&third_context);
+  ASSERT_TRUE(first->Write(SmallRequest()) && first->Write(SmallRequest()));
+  std::deque<PuppetEngine::Held> held;
+  for (int i = 0; i < 2; ++i) held.push_back(server_.engine->Take());
+  ASSERT_TRUE(second->Write(SmallRequest()));  // the first has one for both of its images
+  held.push_back(server_.engine->Take());
+
+  ASSERT_TRUE(third->Write(SmallRequest("late")) && third->Read(&response_));
+  EXPECT_EQ(response_.id(), "late");
+  EXPECT_EQ(response_.error().code(), grpc::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(response_.error().message(), HasSubstr("limit: 2 requests"));
+  EXPECT_GT(response_.error().retry_after(), 0);
+  EXPECT_EQ(EncodeAlone().error_code(), grpc::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(server_.Metric("deepencoder_rejected_total", {{"reason", "requests"}}), 2);
+
+  held[0].done(FilledResult(held[0].job));
+  ASSERT_TRUE(first->Read(&response_));
+  EXPECT_EQ(EncodeAlone().error_code(), grpc::RESOURCE_EXHAUSTED);  // the other is at work
+  held[1].done(FilledResult(held[1].job));
+  ASSERT_TRUE(first->Read(&response_));
+  ASSERT_TRUE(third->Write(SmallRequest("again")));  // its stream goes on
+  held.push_back(server_.engine->Take());
+  held[3].done(FilledResult(held[3].job));
+  ASSERT_TRUE(third->Read(&response_));
+  EXPECT_FALSE(response_.has_error());
+  held[2].done(FilledResult(held[2].job));
+  for (const auto* stream : {&first, &second, &third}) {
+    (*stream)->WritesDone();
+    while ((*stream)->Read(&response_)) {
+    }
+    EXPECT_TRUE((*stream)->Finish().ok());
+  }
 }
 
 TEST_F(EncodeStreamTest, CancelReachesEveryImageInFlight) {

@@ -21,6 +21,7 @@
 #include "server/metrics/metrics.h"
 #include "server/rpc/grpc_server.h"
 #include "server/rpc/health_service.h"
+#include "server/rpc/request_limit.h"
 #include "server/rpc/shared_memory_service.h"
 #include "server/rpc/vision_encoder_service.h"
 #include "server/shared_memory/region_table.h"
@@ -46,8 +47,10 @@ inline RpcContext TestContext(Metrics* metrics, const Logger* logger, int stream
 class RpcServer {
  public:
   explicit RpcServer(int stream_window = 4, const std::string& listen = "127.0.0.1:0",
-                     const Tracer* tracer = nullptr, bool share_memory = false)
-      : service(Context(stream_window, share_memory, tracer)),
+                     const Tracer* tracer = nullptr, bool share_memory = false,
+                     int64_t max_requests = 1000)
+      : requests(max_requests, &metrics, &clock),
+        service(Context(stream_window, share_memory, tracer)),
         shared_memory(Context(stream_window, share_memory, tracer)),
         health({"a.Service"}) {
     auto started = GrpcServer::Start({.listen = {listen}, .max_image_bytes = 1 << 20},
@@ -72,6 +75,7 @@ class RpcServer {
 
   RpcContext Context(int stream_window, bool share_memory, const Tracer* tracer = nullptr) {
     RpcContext context = TestContext(&metrics, &logger, stream_window, tracer);
+    context.requests = &requests;
     if (!share_memory) return context;
     context.regions = &regions;
     context.rules.shared_memory_bytes = regions.limits().bytes;
@@ -117,6 +121,7 @@ class RpcServer {
   const SteadyClock clock;
   RegionTable regions{
       {.regions = 8, .bytes = 64 << 20, .idle = absl::Hours(1), .prefix = "deepencoder"}, &clock};
+  RequestLimit requests;
   VisionEncoderService service;
   SharedMemoryService shared_memory;
   HealthService health;
