@@ -1,12 +1,16 @@
 #include "server/metrics/metrics.h"
 
+#include <arpa/inet.h>
 #include <gmock/gmock.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <future>
 #include <map>
 #include <set>
 #include <thread>
+#include <vector>
 
 #include "absl/time/clock.h"
 #include "server/metrics/device_metrics.h"
@@ -276,6 +280,27 @@ TEST(ExpositionTest, IsScrapedOnAFreePort) {
   const auto again = Exposition::Start(address, {metrics.collectable()});
   ASSERT_FALSE(again.ok());
   EXPECT_THAT(std::string(again.status().message()), HasSubstr(address));
+}
+
+TEST(ExpositionTest, SilentConnectionsKeepNoScrapeWaiting) {
+  Metrics metrics;
+  const auto exposition = Exposition::Start("127.0.0.1:0", {metrics.collectable()});
+  ASSERT_TRUE(exposition.ok()) << exposition.status();
+  const std::string& address = (*exposition)->address();
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  to.sin_port = htons(static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
+  std::vector<int> silent;
+  for (int i = 0; i < 12; ++i) {
+    silent.push_back(socket(AF_INET, SOCK_STREAM, 0));
+    ASSERT_EQ(connect(silent.back(), reinterpret_cast<const sockaddr*>(&to), sizeof(to)), 0);
+  }
+  const absl::Time begin = absl::Now();
+  EXPECT_THAT(HttpGet(address, "/metrics"), HasSubstr("# TYPE deepencoder_requests_total"));
+  // Four at most; the library's own threads and time would make it three minutes.
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(60));
+  for (const int connection : silent) close(connection);
 }
 
 }  // namespace
