@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "deepencoder/v1/shared_memory.grpc.pb.h"
 #include "deepencoder/v1/vision_encoder.grpc.pb.h"
 #include "server/engine/clock.h"
 #include "server/rpc/status.h"
@@ -21,6 +22,9 @@ std::string_view ServiceOf(Method method) {
     case Method::kEncodeImages:
     case Method::kGetModelInfo:
       return v1::VisionEncoder::service_full_name();
+    case Method::kRegisterRegion:
+    case Method::kUnregisterRegion:
+      return v1::SharedMemory::service_full_name();
     default:
       return kKserveService;
   }

@@ -1,18 +1,9 @@
 #include "server/rpc/pending_replies.h"
 
-#include <chrono>
-
+#include "server/engine/clock.h"
 #include "server/engine/thread_name.h"
 
 namespace deepencoder {
-namespace {
-
-// Of a clock that nobody sets.
-absl::Time SteadyNow() {
-  return absl::UnixEpoch() + absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
-}
-
-}  // namespace
 
 PendingReplies::PendingReplies(const PendingReplyLimits& limits, GivenUp given_up)
     : limits_(limits), given_up_(std::move(given_up)), thread_([this] { Run(); }) {}

@@ -22,7 +22,7 @@ struct PendingReplyLimits {
   int64_t bytes = INT64_MAX;  // of all calls together; the one that has waited longest goes first
 };
 
-// Thread-safe. Time is the steady clock's.
+// Thread-safe. Time is SteadyNow's.
 class PendingReplies {
  public:
   // Told of each call that is given up, and why ("time" or "bytes").

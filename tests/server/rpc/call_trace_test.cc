@@ -101,6 +101,19 @@ class CallTraceTest : public testing::Test {
   std::map<std::string, std::string> trailers_;
 };
 
+TEST_F(CallTraceTest, IsNamedByTheMethodsService) {
+  const Tracer all(1, &sink_);
+  for (const auto& [method, name] :
+       {std::pair{Method::kGetModelInfo, "deepencoder.v1.VisionEncoder/GetModelInfo"},
+        {Method::kRegisterRegion, "deepencoder.v1.SharedMemory/RegisterRegion"},
+        {Method::kUnregisterRegion, "deepencoder.v1.SharedMemory/UnregisterRegion"},
+        {Method::kModelInfer, "inference.GRPCInferenceService/ModelInfer"}}) {
+    grpc::CallbackServerContext context;
+    CallTrace(&all, context, method, "r1").End(grpc::OK);
+    EXPECT_EQ(sink_.Await(1).back().name, name);
+  }
+}
+
 TEST_F(CallTraceTest, AKeptCallIsASpanWithItsStepsBeneath) {
   RpcServer server(4, "127.0.0.1:0", &tracer_);
   server.Serve();
