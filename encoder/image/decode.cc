@@ -1,6 +1,8 @@
 #include "encoder/image/decode.h"
 
 #include <exception>
+#include <new>
+#include <opencv2/core.hpp>
 #include <optional>
 #include <string>
 #include <utility>
@@ -77,6 +79,19 @@ absl::Status CheckSize(const Format& format, const StoredSize& size, int64_t max
   return absl::OkStatus();
 }
 
+std::string SizeText(const ImageHeader& header) {
+  return absl::StrCat("an image of ", header.width, " x ", header.height, " pixels");
+}
+
+absl::Status NoMemory(const ImageHeader& header) {
+  return absl::ResourceExhaustedError(absl::StrCat("no memory to decode ", SizeText(header)));
+}
+
+// Of a library, by an exception. Its text names versions and paths, which are no client's.
+absl::Status Failure(const ImageHeader& header) {
+  return absl::InternalError(absl::StrCat("the decoder of ", SizeText(header), " failed"));
+}
+
 }  // namespace
 
 std::string_view Name(ImageFormat format) { return Of(format).name; }
@@ -120,10 +135,13 @@ absl::StatusOr<RgbImage> DecodeImage(std::span<const std::byte> file,
     absl::StatusOr<Decoded> decoded = Of(header->format).decode(file, *header, options);
     if (!decoded.ok()) return decoded.status();
     return RgbImage(TurnUpright(std::move(decoded->rgb), decoded->orientation));
-  } catch (const std::exception& error) {  // out of memory: std::bad_alloc or cv::Exception
-    return absl::ResourceExhaustedError(absl::StrCat("no memory to decode an image of ",
-                                                     header->width, " x ", header->height,
-                                                     " pixels: ", std::string(error.what())));
+  } catch (const std::bad_alloc&) {
+    return NoMemory(*header);
+  } catch (const cv::Exception& error) {
+    if (error.code == cv::Error::StsNoMem) return NoMemory(*header);
+    return Failure(*header);
+  } catch (const std::exception&) {
+    return Failure(*header);
   }
 }
 

@@ -293,8 +293,9 @@ void ServingEngine::Prepare(const std::shared_ptr<Request>& request) {
   } catch (const std::bad_alloc&) {
     status = WithRetryAfter(absl::ResourceExhaustedError("no memory for this image"),
                             admission_.RetryDelay());
-  } catch (const std::exception& e) {
-    status = absl::InternalError(std::string("while this image was prepared: ") + e.what());
+  } catch (const std::exception& e) {  // the text has versions and paths: for the log alone
+    if (options_.log) options_.log(std::string("while an image was prepared: ") + e.what());
+    status = absl::InternalError("a library failed while this image was prepared");
   }
   if (!status.ok()) Fail(request, status);
 }

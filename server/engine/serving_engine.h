@@ -59,8 +59,7 @@ struct EngineOptions {
   size_t cache_bytes = 0;  // 0: no result cache and no single flight
   // How long a call into a backend may take before its images fail; infinite: as long as it takes.
   absl::Duration device_timeout = absl::InfiniteDuration();
-  std::function<void(const std::string&)>
-      log;  // one line about a device; may be empty. Thread-safe
+  std::function<void(const std::string&)> log;  // one line about a fault; may be empty. Thread-safe
 };
 
 class ServingEngine final : public Engine, private PoolEvents {

@@ -2,7 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
 #include <random>
 #include <sstream>
 #include <thread>
@@ -28,6 +33,39 @@ void ExpectInvalid(const FileBytes& file, const std::string& says,
 }
 
 cv::Vec3b PixelAt(const RgbImage& image, int x, int y) { return image.mat().at<cv::Vec3b>(y, x); }
+
+// ---------------------------------------------------------------- memory
+
+// All black, of 412 MiB once decoded.
+FileBytes LargeBmp() {
+  const std::string file_header = "BM\x3C\0\0\0\0\0\0\0\x3A\0\0\0"s;
+  const std::string size = "\xE0\x2E\0\0\xE0\x2E\0\0"s;  // 12,000 x 12,000
+  const std::string rle8 = "\x01\0\x08\0\x01\0\0\0"s;
+  const std::string one_colour = "\x02\0\0\0"s + std::string(8, '\0') + "\x01\0\0\0\0\0\0\0"s;
+  return ToBytes(file_header + "\x28\0\0\0"s + size + rle8 + one_colour + std::string(4, '\0') +
+                 "\0\x01"s);
+}
+
+TEST(DecodeImage, LackOfMemoryIsSaidInPlainWords) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer has its own heap";
+#else
+  const FileBytes file = LargeBmp();
+  ASSERT_TRUE(DecodeImage(file, {}).ok()) << DecodeImage(file, {}).status();
+  const auto decode = [&file] {
+    long pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    const rlim_t most = static_cast<rlim_t>(pages * sysconf(_SC_PAGESIZE)) + (rlim_t{64} << 20);
+    const rlimit limit = {most, most};
+    setrlimit(RLIMIT_AS, &limit);
+    std::cerr << DecodeImage(file, {}).status().ToString();
+    std::exit(EXIT_SUCCESS);
+  };
+  EXPECT_EXIT(decode(), testing::ExitedWithCode(EXIT_SUCCESS),
+              testing::Eq("RESOURCE_EXHAUSTED: no memory to decode an image of 12000 x 12000 "
+                          "pixels"));
+#endif
+}
 
 // ---------------------------------------------------------------- kinds of files
 

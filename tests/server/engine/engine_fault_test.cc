@@ -1,6 +1,9 @@
-// Devices that fail: batches, slots, devices.
+// What fails: batches, slots, devices, decoders.
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <span>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -9,6 +12,37 @@
 
 namespace deepencoder {
 namespace {
+
+class ThrowingDecoder final : public ImageDecoder {
+ public:
+  absl::StatusOr<HeldImage> Decode(std::span<const std::byte> /*file*/,
+                                   const DecodeOptions& /*options*/) override {
+    throw std::runtime_error("Library(4.6.0) /a/path/of/its/source.cpp:73: error");
+  }
+};
+
+TEST_F(EngineTest, WhatALibraryThrowsIsForTheLogAlone) {
+  std::vector<std::string> log;
+  EngineOptions options = Options();
+  options.log = [&](const std::string& line) { log.push_back(line); };
+  options.decoder = std::make_shared<ThrowingDecoder>();
+  Start(options);
+  // A BMP of 16 x 16 pixels, as far as its header goes.
+  auto file = std::make_shared<std::string>(
+      "BM\x36\x03\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0\x10\0\0\0\x10\0\0\0\x01\0\x18\0", 30);
+  file->resize(54 + 16 * 16 * 3);
+  EncodeJob job = RawJob(1);
+  job.image = EncodedFile{{file, std::as_bytes(std::span(*file))}};
+  Send(1, std::move(job));
+  Send(2);
+  answers_.Await(2);
+  EXPECT_EQ(CodeOf(1), absl::StatusCode::kInternal);
+  EXPECT_EQ(answers_.Get(1).status().message(), "a library failed while this image was prepared");
+  EXPECT_TRUE(answers_.Get(2).ok());
+  engine_.reset();  // ends the thread that logs
+  ASSERT_EQ(log.size(), 1u);
+  EXPECT_NE(log[0].find("source.cpp"), std::string::npos);
+}
 
 TEST_F(EngineTest, AFaultFailsItsBatchAndTheSlotIsRebuilt) {
   std::vector<std::string> log;
