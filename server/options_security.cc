@@ -21,10 +21,12 @@ constexpr int64_t kMillion = 1'000'000;
 
 void AddConnectionOptions(std::vector<OptionSpec>& table) {
   const char* group = "Connections (0: no bound)";
-  table.push_back({group, "max-connections", "N", "1024",
-                   "Most connections at a time; one beyond is closed at once. At most what the "
-                   "process' limit of descriptors leaves room for.",
-                   Integer(&ServerOptions::max_connections, 1, kMillion)});
+  table.push_back(
+      {group, "max-connections", "N", "1024",
+       "Most connections at a time; one beyond is closed at once. At most what the "
+       "process' limit of descriptors leaves room for, beside decode workers, regions of "
+       "shared memory and 32 connections to --admin-listen.",
+       Integer(&ServerOptions::max_connections, 1, kMillion)});
   table.push_back({group, "max-connections-per-address", "N", "512",
                    "Most connections at a time from one address (of IPv6: one /64 network); one "
                    "beyond is closed at once. Behind a proxy all clients have one address.",

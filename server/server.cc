@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "encoder/version/version.h"
+#include "server/engine/decode_pool.h"
 #include "server/engine/limited_engine.h"
 #include "server/exit_timer.h"
 #include "server/image_decoder_choice.h"
@@ -25,6 +26,10 @@ constexpr absl::Duration kHealthPeriod = absl::Seconds(1);
 constexpr absl::Duration kLastReplies = absl::Seconds(5);
 // For messages of the admin service, which are short; gRPC takes no less.
 constexpr int64_t kAdminMemory = int64_t{16} << 20;
+// Whose descriptors are kept free whatever comes to --listen.
+constexpr int64_t kAdminConnections = 32;
+// A decode worker's socket, and the memory of its file and of its picture.
+constexpr int64_t kWorkerDescriptors = 3;
 // From the drain's end to the process': the last replies, then what the engine and the devices hold is freed.
 constexpr absl::Duration kTeardown = absl::Seconds(8);
 
@@ -42,8 +47,20 @@ absl::Duration OrInfinite(absl::Duration bound) {
   return bound == absl::ZeroDuration() ? absl::InfiniteDuration() : bound;
 }
 
+// Beside connections to --listen and what every server has.
+int64_t OtherDescriptors(const ServerOptions& options) {
+  int64_t count = 0;
+  if (options.decode_sandbox != DecodeSandbox::kOff) {
+    count += kWorkerDescriptors * DecodeThreadCount(static_cast<int>(options.decode_threads));
+  }
+  if (options.shared_memory) count += options.shared_memory_regions;
+  if (!options.admin_listen.empty()) count += kAdminConnections;
+  return count;
+}
+
 ConnectionOptions ConnectionOptionsOf(const ServerOptions& options) {
   return {.max_connections = options.max_connections,
+          .other_descriptors = OtherDescriptors(options),
           .max_connections_per_address = options.max_connections_per_address,
           .max_streams = options.max_streams,
           .max_metadata = options.max_metadata,
@@ -245,13 +262,15 @@ absl::Status Server::Listen() {
 
 absl::Status Server::ListenForAdmin() {
   if (options_.admin_listen.empty()) return absl::OkStatus();
+  ConnectionOptions connections = ConnectionOptionsOf(options_);
+  connections.max_connections = std::min(connections.max_connections, kAdminConnections);
   auto grpc = GrpcServer::Start({.listen = {options_.admin_listen},
                                  .memory = kAdminMemory,
                                  .max_image_bytes = 0,
                                  .reflection = options_.reflection,
                                  .tls = credentials_.tls(),
                                  .authenticator = credentials_.operators(),
-                                 .connections = ConnectionOptionsOf(options_)},
+                                 .connections = connections},
                                 {&admin_});
   if (!grpc.ok()) {
     return {grpc.status().code(), "--admin-listen: " + std::string(grpc.status().message())};

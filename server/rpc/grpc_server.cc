@@ -22,8 +22,8 @@ namespace {
 // How long a new connection may take to say what it is: TLS, then HTTP/2.
 constexpr int kHandshakeMs = 10'000;
 constexpr int kKeepaliveTimeoutMs = 20'000;
-// Descriptors for everything but connections: the model, the log, metrics, gRPC's own.
-constexpr int64_t kOtherDescriptors = 128;
+// Descriptors for what every server has but connections: the model, the log, metrics, gRPC's own.
+constexpr int64_t kUsualDescriptors = 128;
 constexpr int64_t kFewestConnections = 16;
 // gRPC's reflection service is of the blocking kind: each of its streams holds a thread.
 constexpr int kMaxThreads = 16;
@@ -42,8 +42,9 @@ int64_t DescriptorLimit() {
   return static_cast<int64_t>(limit.rlim_cur);
 }
 
-int64_t MaxConnections(int64_t wanted) {
-  return std::min(wanted, std::max(kFewestConnections, DescriptorLimit() - kOtherDescriptors));
+int64_t MaxConnections(const ConnectionOptions& options) {
+  const int64_t room = DescriptorLimit() - kUsualDescriptors - options.other_descriptors;
+  return std::min(options.max_connections, std::max(kFewestConnections, room));
 }
 
 void SetBounds(grpc::ServerBuilder& builder, const GrpcServerOptions& options) {
@@ -110,7 +111,7 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
 
   auto acceptor =
       ConnectionAcceptor::Create(std::move(sources),
-                                 {.all = MaxConnections(options.connections.max_connections),
+                                 {.all = MaxConnections(options.connections),
                                   .of_address = options.connections.max_connections_per_address},
                                  options.observer);
   if (!acceptor.ok()) return acceptor.status();

@@ -21,6 +21,7 @@ namespace deepencoder {
 // Durations: infinite is no bound.
 struct ConnectionOptions {
   int64_t max_connections = 1024;              // of all addresses
+  int64_t other_descriptors = 0;               // to be left for the caller's own use
   int64_t max_connections_per_address = 1024;  // of those of one client
   int64_t max_streams = 1024;                  // calls at a time of a connection
   int64_t max_metadata = int64_t{16} << 10;

@@ -457,6 +457,41 @@ TEST(PressureTest, WithoutDescriptorsItRefusesAndRecovers) {
   EXPECT_GE(server.Metrics()["deepencoder_connections_refused_total{reason=\"descriptors\"}"], 1);
 }
 
+// While it is there, programs that are started have so many descriptors at most.
+class FewDescriptors {
+ public:
+  explicit FewDescriptors(rlim_t most) {
+    EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before_), 0);
+    rlimit low = before_;
+    low.rlim_cur = most;
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+  }
+  ~FewDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+  FewDescriptors(const FewDescriptors&) = delete;
+  FewDescriptors& operator=(const FewDescriptors&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+TEST(PressureTest, ConnectionsLeaveDescriptorsForWhatElseIsOpened) {
+  std::optional<FewDescriptors> few(400);
+  RunningServer server(
+      "reserve", Quick({"--decode-threads=2", "--shared-memory", "--shared-memory-regions=150",
+                        "--admin-listen=unix:" + WorkFolder() + "/reserve.admin"}));
+  few.reset();
+  ASSERT_TRUE(server.ready()) << server.process().Stderr();
+  std::vector<SilentConnection> flood;
+  for (int i = 0; i < 150; ++i) flood.emplace_back(server.address("grpc"));
+  // 400 less 128 that every server needs, 2 x 3 of decode workers, 150 regions, 32 to the admin service.
+  constexpr int kRoom = 400 - 128 - 6 - 150 - 32;
+  EXPECT_TRUE(Eventually([&] {
+    return server.Metrics()["deepencoder_connections_refused_total{reason=\"limit\"}"] ==
+           150 - kRoom;
+  }));
+  EXPECT_EQ(server.Metrics()["deepencoder_connections"], kRoom);
+}
+
 // ------------------------------------------------------------------ slow clients
 
 TEST(PressureTest, RepliesThatAreNotTakenAreGivenUp) {
