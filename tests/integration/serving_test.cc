@@ -9,13 +9,13 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <random>
 #include <thread>
 #include <vector>
 
 #include "absl/time/clock.h"
 #include "encoder/base/dtype.h"
+#include "encoder/cpu/cpu_features.h"
 #include "grpc/reflection/v1alpha/reflection.grpc.pb.h"
 #include "tests/integration/server_fixture.h"
 
@@ -116,19 +116,9 @@ TEST_F(ServingTest, SequencesEqualTheReference) {
   EXPECT_LE(SequenceError(*client, kGundamWide, client::DType::kFp32), kFp32Bar);
 }
 
-// Whether the kernel knows that feature of the processor.
-bool ProcessorHas(const std::string& feature) {
-  std::ifstream features("/proc/cpuinfo");
-  return std::find(std::istream_iterator<std::string>(features), {}, feature) !=
-         std::istream_iterator<std::string>();
-}
-
 TEST_F(ServingTest, SequencesEqualTheReferenceComputedInBf16) {
+  if (!cpu::Cpu().amx_bf16) GTEST_SKIP() << cpu::Cpu().name << " has no AMX";
   RunningServer server("bf16", {"--compute-dtype=bf16", "--modes=tiny,gundam", "--no-warm-up"});
-  if (!server.ready() && !ProcessorHas("amx_bf16")) {
-    EXPECT_THAT(server.process().Stderr(), HasSubstr("bf16 on the CPU needs AMX"));
-    GTEST_SKIP() << "this processor has no AMX";
-  }
   ASSERT_TRUE(server.ready()) << server.process().Stderr();
   const auto client = server.NewClient("unix");
   for (const SequenceCase& what : {kTinyPage, kGundamWide}) {
