@@ -34,7 +34,7 @@ void OnBusError(int, siginfo_t* info, void*) {
   const auto address = reinterpret_cast<uintptr_t>(info->si_addr);
   for (Guard& guard : guards) {
     if (address >= guard.end.load() || address < guard.begin.load()) continue;
-    void* page = reinterpret_cast<void*>(address / page_bytes * page_bytes);
+    void* page = static_cast<std::byte*>(info->si_addr) - address % page_bytes;
     if (mmap(page, page_bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == page) {
       guard.torn = true;
       errno = saved;
