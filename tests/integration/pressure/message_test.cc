@@ -1,14 +1,13 @@
 // Messages, metadata and images that would take too much: each is refused cleanly, and the server works on.
 #include <gmock/gmock.h>
 #include <grpcpp/create_channel.h>
-#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
 #include <filesystem>
 #include <fstream>
-#include <future>
 
 #include "server/rpc/hold_grpc.h"
+#include "tests/call_with_bytes.h"
 #include "tests/integration/pressure/pressure_fixture.h"
 
 namespace deepencoder {
@@ -40,20 +39,13 @@ TEST(PressureTest, ACompressedMessageIsRefusedBeforeItIsInflated) {
   EXPECT_TRUE(Works(server).ok()) << Works(server);
 }
 
-// A call of `method` with those bytes, without a token.
+// Over a connection of its own, without a token.
 grpc::Status CallWithBytes(const RunningServer& server, const std::string& method,
                            const std::string& bytes) {
   HoldGrpc();
-  grpc::GenericStub stub(
-      grpc::CreateChannel(server.address("grpc"), grpc::InsecureChannelCredentials()));
-  const grpc::Slice slice(bytes);
-  const grpc::ByteBuffer request(&slice, 1);
-  grpc::ByteBuffer reply;
-  grpc::ClientContext context;
-  std::promise<grpc::Status> ended;
-  stub.UnaryCall(&context, method, grpc::StubOptions(), &request, &reply,
-                 [&ended](const grpc::Status& status) { ended.set_value(status); });
-  return ended.get_future().get();
+  return deepencoder::CallWithBytes(
+      grpc::CreateChannel(server.address("grpc"), grpc::InsecureChannelCredentials()), method,
+      bytes);
 }
 
 // Parts of 2 bytes, which are 50 and more once they are parsed: 16 MiB that would be 400 and more.

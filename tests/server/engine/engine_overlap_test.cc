@@ -14,6 +14,17 @@ class EngineOverlapTest : public EngineTest {
  protected:
   EngineOverlapTest() { overlaps_ = true; }
 
+  // The second image is answered while the first's rows are held: until rows_hold opens, a third call must wait.
+  void SendTwoAndHoldTheFirst() {
+    device().rows_held_tag = 1;
+    device().rows_hold.Close();
+    Send(1);
+    device().AwaitComputed(1);
+    Send(2);
+    answers_.Await(1);
+    EXPECT_EQ(Rows(2), "");
+  }
+
   std::string Rows(int number) const {
     const absl::StatusOr<EncodeResult> result = answers_.Get(number);
     return result.ok() ? CheckRows(*result, 0, number) : result.status().ToString();
@@ -54,13 +65,7 @@ TEST_F(EngineOverlapTest, NoBatchIsMadeBeforeTheDeviceIsDone) {
 // A slot has two places for rows, used in turn: that of the first call is not free when the second returns.
 TEST_F(EngineOverlapTest, AThirdCallWaitsForTheFirst) {
   Start(Options());
-  device().rows_held_tag = 1;
-  device().rows_hold.Close();
-  Send(1);
-  device().AwaitComputed(1);
-  Send(2);
-  answers_.Await(1);
-  EXPECT_EQ(Rows(2), "");
+  SendTwoAndHoldTheFirst();
   Send(3);
   device().AwaitViews(3);
   for (int i = 0; i < 1000; ++i) std::this_thread::yield();
@@ -149,19 +154,13 @@ TEST_F(EngineOverlapTest, WhatWaitsForACallThatIsStuckIsAnsweredToo) {
   std::atomic<int> taken{0};
   observer_.on_queue = [&](int64_t items) { taken += items == 0; };
   Start(options);
-  device().rows_held_tag = 1;
-  device().rows_hold.Close();
-  Send(1);
-  device().AwaitComputed(1);
-  Send(2);
-  answers_.Await(1);
+  SendTwoAndHoldTheFirst();
   Send(3);  // its call waits for that of the first, whose place it needs
   while (taken < 3) std::this_thread::yield();
   while (answers_.count() < 3) {
     clock_.Advance(absl::Seconds(11));
     std::this_thread::yield();
   }
-  EXPECT_EQ(Rows(2), "");
   EXPECT_EQ(CodeOf(1), absl::StatusCode::kInternal);
   EXPECT_EQ(CodeOf(3), absl::StatusCode::kInternal);
   EXPECT_EQ(device().encodes(), 2);

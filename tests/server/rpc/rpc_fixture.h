@@ -4,11 +4,9 @@
 #include <gmock/gmock.h>
 #include <google/protobuf/descriptor.h>
 #include <grpcpp/create_channel.h>
-#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
-#include <future>
 #include <memory>
 #include <set>
 #include <string>
@@ -25,6 +23,7 @@
 #include "server/rpc/shared_memory_service.h"
 #include "server/rpc/vision_encoder_service.h"
 #include "server/shared_memory/region_table.h"
+#include "tests/call_with_bytes.h"
 #include "tests/server/rpc/puppet_engine.h"
 
 namespace deepencoder {
@@ -136,20 +135,6 @@ inline v1::EncodeImageRequest SmallRequest(const std::string& id = "") {
   request.set_encoded("not looked at by a puppet");
   request.set_mode(v1::MODE_TINY);
   return request;
-}
-
-// A call of any method with any bytes as its message.
-inline grpc::Status CallWithBytes(const std::shared_ptr<grpc::Channel>& channel,
-                                  const std::string& method, const std::string& bytes) {
-  grpc::GenericStub stub(channel);
-  const grpc::Slice slice(bytes);
-  const grpc::ByteBuffer request(&slice, 1);
-  grpc::ByteBuffer reply;
-  grpc::ClientContext context;
-  std::promise<grpc::Status> ended;
-  stub.UnaryCall(&context, method, grpc::StubOptions(), &request, &reply,
-                 [&ended](const grpc::Status& status) { ended.set_value(status); });
-  return ended.get_future().get();
 }
 
 // Bytes that are no message are refused, and the refusal names the message that was awaited.
