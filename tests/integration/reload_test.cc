@@ -350,8 +350,9 @@ TEST(ReloadTest, ManyReloadsLeaveNoMemoryBehind) {
     AnswersOf(server);
     if (i == kWarm) settled = StatusOf(server, "RssAnon");
   }
-  // A model is 230 MB, so one that stays would be seen.
-  EXPECT_LT(StatusOf(server, "RssAnon"), settled + 40 * kMib);
+  // A model is 230 MB, so one that stays would be seen. What the last images took is given back a second or two later.
+  EXPECT_TRUE(Eventually([&] { return StatusOf(server, "RssAnon") < settled + 40 * kMib; }))
+      << StatusOf(server, "RssAnon") / kMib << " MiB after " << settled / kMib;
 }
 
 TEST(ReloadTest, AStopDuringAReloadIsCleanAndSoIsOneBefore) {
