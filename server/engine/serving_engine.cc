@@ -1,6 +1,5 @@
 #include "server/engine/serving_engine.h"
 
-#include <algorithm>
 #include <exception>
 #include <new>
 #include <span>
@@ -12,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "encoder/model/assemble.h"
+#include "server/engine/image_cost.h"
 #include "server/engine/retry_hint.h"
 
 namespace deepencoder {
@@ -51,48 +51,9 @@ absl::Status CheckDevices(const std::vector<DeviceSlots>& devices, const Special
   return absl::OkStatus();
 }
 
-absl::Status CheckOptions(const EngineOptions& options) {
-  const AdmissionLimits& limits = options.limits;
-  if (limits.images < 1 || limits.bytes < 1 || limits.views < 1) {
-    return absl::InvalidArgumentError("the bounds on images, bytes and views must be at least 1");
-  }
-  const BatchPolicy& batch = options.batch;
-  if (batch.max_delay < absl::ZeroDuration() || batch.patience < absl::ZeroDuration() ||
-      !(batch.max_padding >= 0 && batch.max_padding <= 1)) {
-    return absl::InvalidArgumentError(
-        "the batch delay and patience must not be negative, nor the padding outside [0, 1]");
-  }
-  if (options.device_timeout <= absl::ZeroDuration()) {
-    return absl::InvalidArgumentError("the timeout of the devices must be positive");
-  }
-  if (options.decode_threads < 0) {
-    return absl::InvalidArgumentError("the number of decode threads must not be negative");
-  }
-  return absl::OkStatus();
-}
-
 absl::Status NoThreads(const std::system_error& error) {
   return absl::ResourceExhaustedError(
       absl::StrCat("cannot start the engine's threads: ", error.what()));
-}
-
-absl::Status CheckRaw(const RawPixels& raw, const DecodeOptions& limits) {
-  if (raw.width < 1 || raw.height < 1) {
-    return absl::InvalidArgumentError(absl::StrCat("raw image of ", raw.width, " x ", raw.height,
-                                                   " pixels: both must be at least 1"));
-  }
-  const int64_t pixels = int64_t{raw.width} * raw.height;
-  if (pixels > limits.max_pixels) {
-    return absl::InvalidArgumentError(absl::StrCat("raw image of ", raw.width, " x ", raw.height,
-                                                   " has ", pixels, " pixels; the limit is ",
-                                                   limits.max_pixels));
-  }
-  if (static_cast<int64_t>(raw.rgb.bytes.size()) != 3 * pixels) {
-    return absl::InvalidArgumentError(absl::StrCat("raw image of ", raw.width, " x ", raw.height,
-                                                   " must have ", 3 * pixels, " bytes; it has ",
-                                                   raw.rgb.bytes.size()));
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace
@@ -102,7 +63,7 @@ absl::Status CheckRaw(const RawPixels& raw, const DecodeOptions& limits) {
 absl::StatusOr<std::unique_ptr<ServingEngine>> ServingEngine::Create(
     EngineOptions options, std::vector<DeviceSlots> devices, SpecialRows special,
     EngineObserver* observer, const Clock* clock) {
-  if (absl::Status status = CheckOptions(options); !status.ok()) return status;
+  if (absl::Status status = Check(options); !status.ok()) return status;
   if (options.decoder == nullptr) options.decoder = std::make_shared<InProcessDecoder>();
   if (absl::Status status = CheckDevices(devices, special); !status.ok()) return status;
   try {
@@ -218,47 +179,12 @@ absl::Status ServingEngine::Admit(Request* request) {
     observer_->OnReject(RejectReason::kUnhealthy);
     return NoDevice();
   }
-  if (absl::Status status = Measure(request); !status.ok()) return status;
+  absl::StatusOr<ImageCost> cost = CostOf(request->job, options_.decode);
+  if (!cost.ok()) return cost.status();
+  request->charge = cost->charge;
+  request->views = std::move(cost->views);
   request->bytes_to_decode = request->charge.bytes;
   return admission_.Admit(request->charge);
-}
-
-absl::Status ServingEngine::Measure(Request* request) const {
-  const EncodeJob& job = request->job;
-  int width = 0, height = 0;
-  int64_t bytes = StoredBytes(job);
-  if (const auto* raw = std::get_if<RawPixels>(&job.image)) {
-    if (absl::Status status = CheckRaw(*raw, options_.decode); !status.ok()) return status;
-    width = raw->width;
-    height = raw->height;
-  } else {
-    const absl::StatusOr<ImageHeader> header =
-        ReadHeader(std::get<EncodedFile>(job.image).file.bytes, options_.decode);
-    if (!header.ok()) return header.status();
-    width = header->width;
-    height = header->height;
-    bytes += static_cast<int64_t>(DecodeBytes(*header));
-  }
-  // The file may be stored on its side, which can change the number of tiles.
-  Charge& charge = request->charge;
-  int64_t after_decoding = 0;
-  for (const auto& [w, h] : {std::pair(width, height), std::pair(height, width)}) {
-    const absl::StatusOr<ViewPlan> plan = PlanViews(w, h, job.mode, job.max_tiles);
-    if (!plan.ok()) return plan.status();
-    int64_t view_bytes = 0;
-    for (const ResizeJob& resize : plan->jobs) {
-      view_bytes += int64_t{3} * resize.views() * resize.side * resize.side;
-    }
-    const int rows = LayoutOf(job.mode, plan->tiles).rows;
-    after_decoding =
-        std::max(after_decoding, view_bytes + static_cast<int64_t>(ReplyBytes(rows, job.dtype)));
-    if (plan->views() <= charge.views) continue;
-    charge.views = plan->views();
-    request->views.clear();
-    for (const ResizeJob& resize : plan->jobs) request->views[resize.side] += resize.views();
-  }
-  charge.bytes = bytes + after_decoding;
-  return absl::OkStatus();
 }
 
 void ServingEngine::Submit(const std::shared_ptr<Request>& request) {

@@ -22,25 +22,22 @@
 #pragma once
 
 #include <atomic>
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "encoder/image/decode.h"
 #include "encoder/image/view_plan.h"
 #include "server/engine/admission.h"
 #include "server/engine/backend_set.h"
 #include "server/engine/clock.h"
 #include "server/engine/decode_pool.h"
 #include "server/engine/engine.h"
-#include "server/engine/image_decoder.h"
+#include "server/engine/engine_options.h"
 #include "server/engine/image_task.h"
 #include "server/engine/likely_time.h"
 #include "server/engine/queue_gauge.h"
@@ -49,18 +46,6 @@
 #include "server/engine/watchdog.h"
 
 namespace deepencoder {
-
-struct EngineOptions {
-  int decode_threads = 0;                 // 0: one a CPU core
-  DecodeOptions decode;                   // limits; a job brings its own alpha and gray16
-  std::shared_ptr<ImageDecoder> decoder;  // null: InProcessDecoder
-  AdmissionLimits limits;
-  BatchPolicy batch;       // its buckets come from each backend
-  size_t cache_bytes = 0;  // 0: no result cache and no single flight
-  // How long a call into a backend may take before its images fail; infinite: as long as it takes.
-  absl::Duration device_timeout = absl::InfiniteDuration();
-  std::function<void(const std::string&)> log;  // one line about a fault; may be empty. Thread-safe
-};
 
 class ServingEngine final : public Engine, private PoolEvents {
  public:
@@ -94,8 +79,6 @@ class ServingEngine final : public Engine, private PoolEvents {
   // ---- step 1
   // Refuses the request, or charges it.
   absl::Status Admit(Request* request);
-  // Sets the bytes and views that the image will take at most. Errors: the image's.
-  absl::Status Measure(Request* request) const;
 
   // ---- step 2
   void Submit(const std::shared_ptr<Request>& request);
