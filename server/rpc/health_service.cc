@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/rpc/client_identity.h"
 #include "server/rpc/small_message.h"
 #include "server/rpc/status.h"
 
@@ -39,8 +40,8 @@ class RefusedWatch final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
 // One Watch call: writes the latest status that it has not written yet, one at a time.
 class HealthService::Watcher final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
-  Watcher(HealthService* health, std::string service)
-      : health_(health), service_(std::move(service)) {}
+  Watcher(HealthService* health, std::string client, std::string service)
+      : health_(health), client_(std::move(client)), service_(std::move(service)) {}
 
   const std::string& service() const { return service_; }
 
@@ -104,10 +105,12 @@ class HealthService::Watcher final : public grpc::ServerWriteReactor<grpc::ByteB
     const auto at = health_->watchers_.find(this);
     self = std::move(at->second);
     health_->watchers_.erase(at);
+    const auto count = health_->of_client_.find(client_);
+    if (--count->second == 0) health_->of_client_.erase(count);
   }
 
   HealthService* const health_;
-  const std::string service_;
+  const std::string client_, service_;
   Mutex mutex_;
   grpc::ByteBuffer message_;  // gRPC's while writing_
   std::optional<ServingStatus> last_ ABSL_GUARDED_BY(mutex_);
@@ -117,12 +120,25 @@ class HealthService::Watcher final : public grpc::ServerWriteReactor<grpc::ByteB
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-HealthService::HealthService(const std::vector<std::string>& services, size_t max_watchers)
-    : services_(WithWholeServer(services)), max_watchers_(max_watchers) {}
+HealthService::HealthService(const std::vector<std::string>& services, const WatchLimits& limits)
+    : services_(WithWholeServer(services)), limits_(limits) {}
 
 HealthService::ServingStatus HealthService::StatusOf(const std::string& service) {
   if (!services_.contains(service)) return HealthCheckResponse::SERVICE_UNKNOWN;
   return serving_ ? HealthCheckResponse::SERVING : HealthCheckResponse::NOT_SERVING;
+}
+
+absl::Status HealthService::CheckRoom(const std::string& client) {
+  if (watchers_.size() >= limits_.all) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("too many Watch calls at a time (limit: ", limits_.all, ")"));
+  }
+  const auto own = of_client_.find(client);
+  if (own != of_client_.end() && own->second >= limits_.of_a_client) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "too many Watch calls of one client at a time (limit: ", limits_.of_a_client, ")"));
+  }
+  return absl::OkStatus();
 }
 
 void HealthService::SetServing(bool serving) {
@@ -158,18 +174,18 @@ grpc::ServerUnaryReactor* HealthService::Check(grpc::CallbackServerContext* cont
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* HealthService::Watch(
-    grpc::CallbackServerContext* /*context*/, const grpc::ByteBuffer* request) {
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
   HealthCheckRequest asked;
   if (absl::Status status = ParseSmallMessage(*request, &asked); !status.ok()) {
     return new RefusedWatch(status);
   }
-  auto watcher = std::make_shared<Watcher>(this, asked.service());
+  // A token is not looked at: health is for callers without one, and who has one could leave it away.
+  const std::string client = IdentityOf(*context, nullptr);
+  auto watcher = std::make_shared<Watcher>(this, client, asked.service());
   const MutexLock lock(mutex_);
-  if (watchers_.size() >= max_watchers_) {
-    return new RefusedWatch(absl::ResourceExhaustedError(
-        absl::StrCat("too many Watch calls at a time (limit: ", max_watchers_, ")")));
-  }
+  if (absl::Status status = CheckRoom(client); !status.ok()) return new RefusedWatch(status);
   watchers_.emplace(watcher.get(), watcher);
+  ++of_client_[client];
   watcher->Tell(StatusOf(watcher->service()));
   if (closed_) watcher->End({grpc::StatusCode::UNAVAILABLE, "the server is stopping"});
   return watcher.get();

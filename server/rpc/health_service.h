@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "server/engine/mutex.h"
 
@@ -23,15 +24,17 @@ using HealthBase = grpc::health::v1::Health::WithRawCallbackMethod_Check<
 
 // Watch calls at a time. A client has one for each of its connections to a service; all of them are told under
 // a lock that Check waits for.
-inline constexpr size_t kMaxWatchers = 4096;
+struct WatchLimits {
+  size_t all = 4096;
+  size_t of_a_client = 512;  // by its certificate or address, so that none takes the others' places
+};
 
 // Thread-safe. Must outlive the gRPC server it is registered with.
 class HealthService final : public HealthBase {
  public:
-  // Knows these services and "" (the whole server). Watch calls beyond `max_watchers` are answered with
+  // Knows these services and "" (the whole server). Watch calls beyond `limits` are answered with
   // RESOURCE_EXHAUSTED.
-  explicit HealthService(const std::vector<std::string>& services,
-                         size_t max_watchers = kMaxWatchers);
+  explicit HealthService(const std::vector<std::string>& services, const WatchLimits& limits = {});
 
   // Of all services; watchers are told.
   void SetServing(bool serving);
@@ -49,13 +52,16 @@ class HealthService final : public HealthBase {
   using ServingStatus = grpc::health::v1::HealthCheckResponse::ServingStatus;
 
   ServingStatus StatusOf(const std::string& service) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether `client` may have one more.
+  absl::Status CheckRoom(const std::string& client) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::set<std::string> services_;
-  const size_t max_watchers_;
+  const WatchLimits limits_;
   Mutex mutex_;
   bool serving_ ABSL_GUARDED_BY(mutex_) = false;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   std::unordered_map<const Watcher*, std::shared_ptr<Watcher>> watchers_ ABSL_GUARDED_BY(mutex_);
+  std::unordered_map<std::string, size_t> of_client_ ABSL_GUARDED_BY(mutex_);  // of watchers_
 };
 
 }  // namespace deepencoder

@@ -1,4 +1,5 @@
 #include <gmock/gmock.h>
+#include <unistd.h>
 
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "tests/server/rpc/rpc_fixture.h"
@@ -71,39 +72,87 @@ TEST_F(HealthServiceTest, WatchOfAnUnknownServiceSaysSoAndStaysOpen) {
   EXPECT_EQ(watch->Finish().error_code(), grpc::CANCELLED);
 }
 
-TEST(HealthWatchersTest, BeyondTheLimitAWatchIsRefusedUntilOneEnds) {
-  HealthService health({"a.Service"}, 2);
-  const auto server = *GrpcServer::Start({.listen = {"127.0.0.1:0"}}, {&health});
-  const auto stub = grpc::health::v1::Health::NewStub(
-      grpc::CreateChannel(server->addresses().front(), grpc::InsecureChannelCredentials()));
-  HealthCheckResponse response;
-  const auto refused = [&] {
-    grpc::ClientContext context;
-    const auto watch = stub->Watch(&context, HealthCheckRequest());
-    if (watch->Read(&response)) {
-      context.TryCancel();
-      return watch->Finish().error_code() == grpc::RESOURCE_EXHAUSTED;
+class HealthWatchersTest : public testing::Test {
+ protected:
+  using Stub = grpc::health::v1::Health::Stub;
+
+  ~HealthWatchersTest() override {
+    health_->Close();
+    server_->Shutdown(absl::InfinitePast());
+  }
+
+  void Start(const WatchLimits& limits) {
+    health_ = std::make_unique<HealthService>(std::vector<std::string>{"a.Service"}, limits);
+    server_ = *GrpcServer::Start({.listen = {"127.0.0.1:0", "unix:" + socket_}}, {health_.get()});
+  }
+
+  // The clients of each address are another client to the server.
+  std::unique_ptr<Stub> NewStub(size_t address) const {
+    return grpc::health::v1::Health::NewStub(
+        grpc::CreateChannel(server_->addresses()[address], grpc::InsecureChannelCredentials()));
+  }
+
+  // One Watch call that has heard something.
+  struct OpenWatch {
+    explicit OpenWatch(Stub& stub) : reader(stub.Watch(&context, HealthCheckRequest())) {
+      HealthCheckResponse response;
+      EXPECT_TRUE(reader->Read(&response));
     }
-    const grpc::Status status = watch->Finish();
-    EXPECT_THAT(status.error_message(), testing::HasSubstr("limit: 2"));
-    return status.error_code() == grpc::RESOURCE_EXHAUSTED;
+    ~OpenWatch() {
+      context.TryCancel();
+      reader->Finish();
+    }
+    grpc::ClientContext context;
+    std::unique_ptr<grpc::ClientReader<HealthCheckResponse>> reader;
   };
-  grpc::ClientContext first_context, second_context;
-  const auto first = stub->Watch(&first_context, HealthCheckRequest());
-  const auto second = stub->Watch(&second_context, HealthCheckRequest());
-  ASSERT_TRUE(first->Read(&response) && second->Read(&response));
-  EXPECT_TRUE(refused());
+
+  // Why a further Watch is refused; empty if it is not.
+  static std::string Refusal(Stub& stub) {
+    grpc::ClientContext context;
+    HealthCheckResponse response;
+    const auto watch = stub.Watch(&context, HealthCheckRequest());
+    const bool heard = watch->Read(&response);
+    if (heard) context.TryCancel();
+    const grpc::Status status = watch->Finish();
+    if (heard) return "";
+    EXPECT_EQ(status.error_code(), grpc::RESOURCE_EXHAUSTED);
+    return status.error_message();
+  }
+
+  const std::string socket_ = testing::TempDir() + "/health." + std::to_string(getpid());
+  std::unique_ptr<HealthService> health_;
+  std::unique_ptr<GrpcServer> server_;
+};
+
+TEST_F(HealthWatchersTest, BeyondTheLimitAWatchIsRefusedUntilOneEnds) {
+  Start({.all = 2});
+  const auto stub = NewStub(0), other = NewStub(1);
+  auto first = std::make_unique<OpenWatch>(*stub);
+  OpenWatch second(*other);
+  for (Stub* client : {stub.get(), other.get()}) {
+    EXPECT_EQ(Refusal(*client), "too many Watch calls at a time (limit: 2)");
+  }
   grpc::ClientContext context;  // who only asks is answered
+  HealthCheckResponse response;
   EXPECT_TRUE(stub->Check(&context, HealthCheckRequest(), &response).ok());
-  first_context.TryCancel();
-  first->Finish();
-  EXPECT_TRUE(Eventually([&] { return !refused(); }));
-  health.SetServing(true);
-  EXPECT_TRUE(second->Read(&response));
+  first.reset();
+  EXPECT_TRUE(Eventually([&] { return Refusal(*stub).empty(); }));
+  health_->SetServing(true);
+  EXPECT_TRUE(second.reader->Read(&response));
   EXPECT_EQ(response.status(), HealthCheckResponse::SERVING);
-  health.Close();
-  second->Finish();
-  server->Shutdown(absl::InfinitePast());
+}
+
+TEST_F(HealthWatchersTest, NoClientTakesAllPlaces) {
+  Start({.all = 4, .of_a_client = 2});
+  const auto stub = NewStub(0), same_host = NewStub(0), other = NewStub(1);
+  auto first = std::make_unique<OpenWatch>(*stub);
+  const OpenWatch second(*same_host);
+  for (Stub* client : {stub.get(), same_host.get()}) {
+    EXPECT_EQ(Refusal(*client), "too many Watch calls of one client at a time (limit: 2)");
+  }
+  const OpenWatch third(*other);
+  first.reset();
+  EXPECT_TRUE(Eventually([&] { return Refusal(*stub).empty(); }));
 }
 
 TEST_F(HealthServiceTest, ManyWatchersComeAndGo) {
