@@ -137,7 +137,7 @@ class ObservabilityTest(unittest.TestCase):
     def series(self, name, label):
         """{value of the label: value of the metric} without zeros, summed over other labels."""
         return {labels[label]: value
-                for labels, value in self.prometheus.query(f"sum by ({label}) ({self.of_server(name)}) > 0")}
+                for labels, value in self.prometheus.await_query(f"sum by ({label}) ({self.of_server(name)}) > 0")}
 
     def test_requests_images_errors_and_tokens_equal_the_clients(self):
         load = self.load
@@ -153,7 +153,8 @@ class ObservabilityTest(unittest.TestCase):
         self.assertEqual(load.count(load.unary, "INVALID_ARGUMENT"), 2)
         self.assertEqual(self.series("deepencoder_images_total", "mode"),
                          {mode: sum(line["mode"] == mode for line in done) for mode in ("tiny", "small")})
-        self.assertEqual(self.prometheus.value(self.of_server("deepencoder_tokens_total")), sum(line["shape"][0] for line in done))
+        self.assertEqual(self.prometheus.await_value(self.of_server("deepencoder_tokens_total")),
+                         sum(line["shape"][0] for line in done))
 
     def test_median_is_within_a_bucket_of_the_clients(self):
         for method, lines in (("EncodeImage", self.load.unary), ("EncodeImages", self.load.streamed)):
@@ -161,16 +162,16 @@ class ObservabilityTest(unittest.TestCase):
             median = statistics.median_low([line["seconds"]["total"] if line["ok"] else 0 for line in lines])
             at = next(i for i, bound in enumerate(BOUNDS) if median <= bound)
             buckets = self.of_server(f'deepencoder_request_duration_seconds_bucket{{method="{method}"}}')
-            found = self.prometheus.value(f"histogram_quantile(0.5, sum by (le) ({buckets}))")
+            found = self.prometheus.await_value(f"histogram_quantile(0.5, sum by (le) ({buckets}))")
             with self.subTest(method=method, median=median, found=found):
                 self.assertGreaterEqual(found, BOUNDS[at - 2] if at > 1 else 0)
                 self.assertLessEqual(found, BOUNDS[min(at + 1, len(BOUNDS) - 1)])
 
     def test_stages_are_counted_once_an_image(self):
         # Decoded: every image but the one the mode of which is not served. Computed: every image that is not a copy.
-        computed = self.prometheus.value(
+        computed = self.prometheus.await_value(
             f"""sum({self.of_server('deepencoder_stage_duration_seconds_count{stage="compute"}')})""")
-        hits = self.prometheus.value(self.of_server('deepencoder_cache_requests_total{result="hit"}'))
+        hits = self.prometheus.await_value(self.of_server('deepencoder_cache_requests_total{result="hit"}'))
         done = sum(line["ok"] for line in self.load.unary + self.load.streamed)
         self.assertGreater(hits, 0)
         self.assertEqual(computed + hits, done)
@@ -179,9 +180,9 @@ class ObservabilityTest(unittest.TestCase):
         for name in ("deepencoder_gpu_utilization_ratio", "deepencoder_gpu_power_watts",
                      "instance:deepencoder_graph_hits:ratio_rate5m"):
             with self.subTest(name=name):
-                self.assertEqual([labels["instance"] for labels, _ in self.prometheus.query(name)],
+                self.assertEqual([labels["instance"] for labels, _ in self.prometheus.await_query(name)],
                                  [self.gpu_server.metrics_address])
-        self.assertEqual(self.prometheus.value("instance:deepencoder_graph_hits:ratio_rate5m"), 1)
+        self.assertEqual(self.prometheus.await_value("instance:deepencoder_graph_hits:ratio_rate5m"), 1)
 
     def test_every_panel_has_data(self):
         for panel in panels():
@@ -198,8 +199,7 @@ class ObservabilityTest(unittest.TestCase):
                 continue
             selector, label = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["definition"]).groups()
             with self.subTest(variable=variable["name"]):
-                samples = self.prometheus.query(resolved(selector))
-                self.assertTrue(samples)
+                samples = self.prometheus.await_query(resolved(selector))
                 self.assertTrue(all(label in labels for labels, _ in samples), samples)
 
     def test_every_rule_is_evaluated_and_has_data(self):
@@ -209,7 +209,7 @@ class ObservabilityTest(unittest.TestCase):
             with self.subTest(rule=rule["name"]):
                 self.assertEqual(rule["health"], "ok", rule.get("lastError"))
                 if rule["type"] == "recording":
-                    self.assertTrue(self.prometheus.query(rule["name"]), "no data")
+                    self.prometheus.await_query(rule["name"])
 
     def test_nothing_is_named_that_the_server_does_not_have(self):
         table = subprocess.run([processes.SERVER, "--dump-metrics-docs"], stdout=subprocess.PIPE, text=True, check=True)

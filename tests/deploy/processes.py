@@ -1,4 +1,5 @@
 """Real programs for the tests: a checkpoint, servers, Prometheus, each stopped when its test is done."""
+import http.client
 import json
 import os
 import shutil
@@ -123,19 +124,22 @@ class Prometheus(Process):
     """A Prometheus server with a folder like deploy/prometheus, reachable when the constructor returns."""
 
     def __init__(self, config_folder, folder):
-        port = free_port()
-        self.url = f"http://127.0.0.1:{port}"
-        super().__init__(["prometheus", f"--config.file={config_folder}/prometheus.yml",
-                          f"--storage.tsdb.path={folder}/tsdb", f"--web.listen-address=127.0.0.1:{port}"],
-                         folder, "prometheus")
-        wait_for("Prometheus ready", self.is_ready)
+        while True:
+            port = free_port()
+            self.url = f"http://127.0.0.1:{port}"
+            super().__init__(["prometheus", f"--config.file={config_folder}/prometheus.yml",
+                              f"--storage.tsdb.path={folder}/tsdb", f"--web.listen-address=127.0.0.1:{port}"],
+                             folder, "prometheus")
+            wait_for("Prometheus ready or ended", lambda: self.process.poll() is not None or self.is_ready())
+            if self.process.poll() is None:
+                return
+            if "address already in use" not in self.log():  # another program has taken the port in between
+                raise AssertionError("Prometheus ended:\n" + self.log())
 
     def is_ready(self):
-        if self.process.poll() is not None:
-            raise AssertionError("Prometheus ended:\n" + self.log())
         try:
             return get(self.url + "/-/ready")
-        except (urllib.error.URLError, ConnectionError):
+        except (OSError, http.client.HTTPException):  # nobody there yet, or somebody else
             return None
 
     def api(self, path, **arguments):
@@ -152,8 +156,18 @@ class Prometheus(Process):
             return [({}, float(data["result"][1]))]
         return [(sample["metric"], float(sample["value"][1])) for sample in data["result"]]
 
+    def await_query(self, expression):
+        """As query(), once there is something: a scrape of more than a second leaves its target without samples until the
+        next one."""
+        return wait_for(f"samples of {expression}", lambda: self.query(expression))
+
     def value(self, expression):
         """The only sample of a query, or None if there is none."""
         samples = self.query(expression)
         assert len(samples) <= 1, (expression, samples)
         return samples[0][1] if samples else None
+
+    def await_value(self, expression):
+        """As value(), once there is one."""
+        (_, value), = self.await_query(expression)
+        return value
