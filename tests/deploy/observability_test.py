@@ -38,7 +38,7 @@ def panels():
 
 def resolved(expression):
     """A panel's query as Grafana sends it with every variable at All."""
-    for name, value in (("$instance", ".*"), ("$device", ".*"), ("$__rate_interval", "1m")):
+    for name, value in (("$instance", ".*"), ("$device", ".*"), ("$__rate_interval", "10m")):
         expression = expression.replace(name, value)
     return expression
 

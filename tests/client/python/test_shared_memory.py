@@ -18,6 +18,7 @@ from deepencoder_client.shared_memory import FOLDER, NAME_START, Memfd, NamedObj
 from real_server import DATA, RealServer, shared
 
 PAGE = DATA / "images" / "small_page.png"
+TILES = DATA / "images" / "wide.jpg"  # seconds of work
 SHARE = 8 << 20
 TINY_BYTES = 73 * 1280 * 2
 KILLED = -signal.SIGKILL
@@ -49,7 +50,7 @@ die(client._share.pool)
     "encoding": """
 client.share_memory({share})
 print(client._share.pool.name, flush=True)
-client.encode({page!r}, mode="gundam", dtype="fp32")
+client.encode({tiles!r}, mode="gundam", dtype="fp32")
 """,
     "rows held": """
 client.share_memory({share})
@@ -268,7 +269,11 @@ class SharedMemoryTest(unittest.TestCase):
                 ended = self.server.metrics()[ENDED]
                 code = HEAD + STAGES[stage]
                 code = code.format(
-                    kind=kind, share=SHARE, page=os.fspath(PAGE), address=self.server.socket
+                    kind=kind,
+                    share=SHARE,
+                    page=os.fspath(PAGE),
+                    tiles=os.fspath(TILES),
+                    address=self.server.socket,
                 )
                 child = subprocess.Popen(
                     [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True

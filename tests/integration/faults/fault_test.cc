@@ -74,7 +74,7 @@ TEST_F(FaultTest, ADeviceThatMakesNoNumbersIsToldByHealth) {
 }
 
 TEST_F(FaultTest, AStuckKernelFailsItsImagesInTimeAndMayComeBack) {
-  Start({"--device-timeout=3s"});
+  Start({"--device-timeout=8s"});
   ASSERT_TRUE(server().ready()) << server().process().Stderr();
   for (const char* image : kAll) RowsOf(image);
   SetRules("encode hang");
@@ -101,7 +101,7 @@ TEST_F(FaultTest, AStuckKernelFailsItsImagesInTimeAndMayComeBack) {
 // A call that goes on after its image has failed writes where nobody looks any more.
 TEST_F(FaultTest, MemoryOfAClientThatAStuckKernelMayWriteIsGivenUp) {
   const char* const written = R"(deepencoder_shared_memory_copied_bytes_total{direction="write"})";
-  Start({"--device-timeout=3s", "--shared-memory", "--modes=tiny", "--cache-bytes=0"});
+  Start({"--device-timeout=8s", "--shared-memory", "--modes=tiny", "--cache-bytes=0"});
   ASSERT_TRUE(server().ready()) << server().process().Stderr();
   const auto sharing = server().NewClient("unix");
   ASSERT_TRUE(sharing->ShareMemory(4 << 20).ok());

@@ -49,7 +49,7 @@ TEST(PressureTest, SilentStreamsStarveNobody) {
 // A stream with work for long, which is given up in the end.
 class BusyStream {
  public:
-  static constexpr int kImages = 8;
+  static constexpr int kImages = 24;
 
   explicit BusyStream(v1::VisionEncoder::Stub* stub) : stream_(stub->EncodeImages(&context_)) {
     for (int i = 0; i < kImages; ++i) {
