@@ -274,6 +274,8 @@ def in_company(run, server, name):
                                f"--concurrency={run.options.concurrency['base']}", "--duration=10m"], stdout=subprocess.DEVNULL)
     try:
         while total(server.metrics(), "deepencoder_in_flight") < run.options.concurrency["base"] // 2:
+            if others.poll() is not None:
+                sys.exit(f"the load generator ended with status {others.returncode}")
             time.sleep(0.05)
         return digests(run, server.address, f"{run.folder}/bits/{name}", len(BIT_IMAGES))
     finally:

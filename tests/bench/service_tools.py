@@ -88,6 +88,7 @@ class Server(Process):
     def __init__(self, model, folder, *options, name="server", environment=None, processors=None, seconds=300, program=None,
                  unix=False):
         ready = pathlib.Path(folder) / (name + ".ready")
+        ready.unlink(missing_ok=True)  # of a server of this name before
         self.unix_address = f"unix:{folder}/{name}.socket" if unix else None
         super().__init__([program or PROGRAMS / "deepencoder-server", f"--model={model}",
                           f"--listen={','.join(filter(None, ('127.0.0.1:0', self.unix_address)))}",
