@@ -108,8 +108,7 @@ class ObservabilityTest(unittest.TestCase):
             f"sum({requests}) + sum({images})") == answered)
         processes.wait_for("the load in the rules", lambda: len(cls.prometheus.query(
             cls.of_server("instance_side:deepencoder_batch_fill:ratio_rate5m"))) == 2)  # the sides of tiny and small
-        processes.wait_for("the GPU's load in the rules", lambda: cls.prometheus.query(
-            "instance:deepencoder_graph_hits:ratio_rate5m"))
+        cls.prometheus.await_query("instance:deepencoder_graph_hits:ratio_rate5m")  # the GPU's
 
     @classmethod
     def of_server(cls, selector):

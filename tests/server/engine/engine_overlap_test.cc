@@ -161,6 +161,7 @@ TEST_F(EngineOverlapTest, WhatWaitsForACallThatIsStuckIsAnsweredToo) {
     clock_.Advance(absl::Seconds(11));
     std::this_thread::yield();
   }
+  EXPECT_EQ(Rows(2), "");  // still
   EXPECT_EQ(CodeOf(1), absl::StatusCode::kInternal);
   EXPECT_EQ(CodeOf(3), absl::StatusCode::kInternal);
   EXPECT_EQ(device().encodes(), 2);
