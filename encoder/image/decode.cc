@@ -42,7 +42,7 @@ constexpr Format kFormats[] = {
     {ImageFormat::kJpeg, "JPEG", ReadJpegSize, DecodeJpeg, 11, 4 * kMiB},
     {ImageFormat::kPng, "PNG", ReadPngSize, DecodePng, 7, 4 * kMiB},
     {ImageFormat::kWebp, "WebP", ReadWebpSize, DecodeWebp, 16, 4 * kMiB, WebpTableBytes},
-    {ImageFormat::kTiff, "TIFF", ReadTiffSize, DecodeTiff, 24, 24 * kMiB},
+    {ImageFormat::kTiff, "TIFF", ReadTiffSize, DecodeTiff, 24, 24 * kMiB, TiffTableBytes},
     {ImageFormat::kBmp, "BMP", ReadBmpSize, DecodeBmp, 6, 4 * kMiB},
     {ImageFormat::kGif, "GIF", ReadGifSize, DecodeGif, 6, 4 * kMiB},
 };

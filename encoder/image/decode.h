@@ -37,7 +37,7 @@ struct DecodeOptions {
 struct ImageHeader {
   ImageFormat format;
   int width, height;       // as stored, before orientation
-  size_t table_bytes = 0;  // what decoding takes for tables whose number is the file's choice
+  size_t table_bytes = 0;  // what decoding takes for tables whose size is the file's choice
 };
 
 // What the file says of itself; pixels are neither decoded nor allocated.
@@ -46,12 +46,12 @@ struct ImageHeader {
 absl::StatusOr<ImageHeader> ReadHeader(std::span<const std::byte> file,
                                        const DecodeOptions& options);
 
-// The most that table_bytes says: WebP's 2,600 groups of prefix codes, which is as many as libwebp's
+// The most that table_bytes says of a WebP file: 2,600 groups of prefix codes, which is as many as libwebp's
 // encoder writes. A file may have 65,536 of them, 1.35 GB.
-inline constexpr size_t kMaxTableBytes = size_t{54} << 20;
+inline constexpr size_t kMaxWebpTableBytes = size_t{54} << 20;
 
 // Bytes that DecodeImage of this header needs at its peak, an upper bound; for admission. Only a WebP
-// file with over kMaxTableBytes of tables needs more: a limit on the decoding process' memory has to
+// file with over kMaxWebpTableBytes of tables needs more: a limit on the decoding process' memory has to
 // stop it, and then it is RESOURCE_EXHAUSTED, or INVALID_ARGUMENT where libwebp takes a lack of memory
 // for a broken file.
 size_t DecodeBytes(const ImageHeader& header);

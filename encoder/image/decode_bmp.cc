@@ -1,5 +1,5 @@
 // BMP, read here: uncompressed 1, 4, 8, 16, 24 and 32 bits, bit fields, RLE4 and RLE8; bottom-up and
-// top-down. A fourth byte or mask is taken as padding, not alpha, as in Pillow for most files.
+// top-down. A fourth byte is padding, as to Pillow, unless a header of 56 bytes or more has a mask for it: alpha.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "encoder/image/formats.h"
 #include "encoder/image/orientation.h"
+#include "encoder/image/pixels.h"
 
 namespace deepencoder {
 namespace {
@@ -40,6 +41,7 @@ struct Header {
   uint32_t bits;  // a pixel
   uint32_t compression;
   std::array<uint32_t, 3> masks;  // R, G, B of 16 and 32 bits
+  uint32_t alpha_mask;            // of 32 bits; 0: none
   size_t palette_at, palette_entry, palette_size;
   size_t pixels_at;
 };
@@ -82,6 +84,12 @@ absl::Status ReadMasks(Bytes file, size_t info_size, Header& header) {
   for (size_t i = 0; i < 3; ++i) {
     header.masks[i] = Word(file, kFileHeader + 40 + 4 * i, 4);
     if (!IsContiguous(header.masks[i])) return Unsupported("scattered or empty colour masks");
+  }
+  if (header.compression == kBitFields && header.bits == 32 && info_size >= 56) {
+    header.alpha_mask = Word(file, kFileHeader + 52, 4);
+    if (header.alpha_mask != 0 && !IsContiguous(header.alpha_mask)) {
+      return Unsupported("scattered alpha masks");
+    }
   }
   // After the shortest header the masks lie between it and the palette.
   if (info_size == 40) header.palette_at += header.compression == kAlphaBitFields ? 16 : 12;
@@ -127,17 +135,21 @@ absl::StatusOr<Header> ReadHeader(Bytes file) {
   return header;
 }
 
-// RGB of each index; entries that are not there are black.
+// RGB of each index; entries that are not there are black, or grey levels like the others.
 std::array<cv::Vec3b, 256> ReadPalette(Bytes file, const Header& header) {
-  std::array<cv::Vec3b, 256> palette{};
+  std::array<cv::Vec3b, 256> palette{}, grey;
+  for (size_t i = 0; i < grey.size(); ++i) grey[i] = cv::Vec3b::all(static_cast<uint8_t>(i));
   const size_t end = std::min(file.size(), header.pixels_at);
-  for (size_t i = 0; i < header.palette_size; ++i) {
-    const size_t at = header.palette_at + i * header.palette_entry;
+  size_t entries = 0;
+  for (; entries < header.palette_size; ++entries) {
+    const size_t at = header.palette_at + entries * header.palette_entry;
     if (at + 3 > end) break;
     const uint8_t* bgr = AsUint8(file) + at;
-    palette[i] = {bgr[2], bgr[1], bgr[0]};
+    palette[entries] = {bgr[2], bgr[1], bgr[0]};
   }
-  return palette;
+  const bool ramp = header.bits == 8 && entries > 0 &&
+                    std::equal(palette.begin(), palette.begin() + entries, grey.begin());
+  return ramp ? grey : palette;
 }
 
 // ---------------------------------------------------------------- uncompressed rows
@@ -151,18 +163,23 @@ void IndexedRow(const uint8_t* from, uint32_t bits, const std::array<cv::Vec3b, 
   }
 }
 
-// Each channel is stretched to 0..255, rounding down.
-void MaskedRow(const uint8_t* from, uint32_t bits, const std::array<uint32_t, 3>& masks,
-               cv::Vec3b* rgb, int width) {
-  const size_t bytes = bits / 8;
+// A channel stretched to 0..255, rounding down.
+uint8_t Channel(uint32_t pixel, uint32_t mask) {
+  const int shift = std::countr_zero(mask);
+  const uint64_t value = (pixel & mask) >> shift;
+  return static_cast<uint8_t>(value * 255 / (mask >> shift));
+}
+
+// `alpha_mask`: of what the colours are laid on white by; 0: they are taken as they are.
+void MaskedRow(const uint8_t* from, const Header& header, uint32_t alpha_mask, cv::Vec3b* rgb,
+               int width) {
+  const size_t bytes = header.bits / 8;
   for (int x = 0; x < width; ++x, from += bytes) {
     uint32_t pixel = 0;
     for (size_t i = bytes; i-- > 0;) pixel = pixel << 8 | from[i];
     for (int c = 0; c < 3; ++c) {
-      const uint32_t mask = masks[static_cast<size_t>(c)];
-      const int shift = std::countr_zero(mask);
-      const uint64_t value = (pixel & mask) >> shift;
-      rgb[x][c] = static_cast<uint8_t>(value * 255 / (mask >> shift));
+      const uint8_t colour = Channel(pixel, header.masks[static_cast<size_t>(c)]);
+      rgb[x][c] = alpha_mask == 0 ? colour : OnWhite(colour, Channel(pixel, alpha_mask));
     }
   }
 }
@@ -171,7 +188,7 @@ void BgrRow(const uint8_t* from, cv::Vec3b* rgb, int width) {
   for (int x = 0; x < width; ++x, from += 3) rgb[x] = {from[2], from[1], from[0]};
 }
 
-absl::Status ReadPlain(Bytes file, const Header& header, cv::Mat& rgb) {
+absl::Status ReadPlain(Bytes file, const Header& header, AlphaPolicy alpha, cv::Mat& rgb) {
   const size_t row_bytes = (static_cast<size_t>(header.width) * header.bits + 31) / 32 * 4;
   const Bytes pixels = Slice(file, header.pixels_at);
   // The padding of the last row may be missing.
@@ -189,7 +206,7 @@ absl::Status ReadPlain(Bytes file, const Header& header, cv::Mat& rgb) {
     } else if (header.bits == 24) {
       BgrRow(from, to, rgb.cols);
     } else {
-      MaskedRow(from, header.bits, header.masks, to, rgb.cols);
+      MaskedRow(from, header, alpha == AlphaPolicy::kWhite ? header.alpha_mask : 0, to, rgb.cols);
     }
   }
   return absl::OkStatus();
@@ -277,12 +294,14 @@ absl::StatusOr<StoredSize> ReadBmpSize(Bytes file) {
   return StoredSize{header->width, header->height};
 }
 
-absl::StatusOr<Decoded> DecodeBmp(Bytes file, const ImageHeader& image, const DecodeOptions&) {
+absl::StatusOr<Decoded> DecodeBmp(Bytes file, const ImageHeader& image,
+                                  const DecodeOptions& options) {
   const auto header = ReadHeader(file);
   if (!header.ok()) return header.status();
   cv::Mat rgb(image.height, image.width, CV_8UC3);
   const bool rle = header->compression == kRle8 || header->compression == kRle4;
-  const absl::Status read = rle ? ReadRle(file, *header, rgb) : ReadPlain(file, *header, rgb);
+  const absl::Status read =
+      rle ? ReadRle(file, *header, rgb) : ReadPlain(file, *header, options.alpha, rgb);
   if (!read.ok()) return read;
   return Decoded{rgb, kUpright};
 }

@@ -18,6 +18,14 @@ absl::Status Broken(const std::string& why) {
   return absl::InvalidArgumentError(absl::StrCat("broken or truncated GIF file: ", why));
 }
 
+bool IsGreyRamp(const ColorMapObject& map) {
+  for (int i = 0; i < map.ColorCount; ++i) {
+    const GifColorType& entry = map.Colors[i];
+    if (entry.Red != i || entry.Green != i || entry.Blue != i) return false;
+  }
+  return true;
+}
+
 class GifReader {
  public:
   explicit GifReader(Bytes file) : rest_(file) {}
@@ -59,11 +67,13 @@ class GifReader {
   }
   int transparent() const { return transparent_; }  // index, or NO_TRANSPARENT_COLOR
 
-  // RGB of each index. Without any table indices are grey levels; indices past a table are black.
+  // RGB of each index. Indices are grey levels without any table, and with one that says just that; indices past
+  // another table are black.
   std::array<cv::Vec3b, 256> Palette() const {
     std::array<cv::Vec3b, 256> palette{};
     const ColorMapObject* map =
         gif_->Image.ColorMap != nullptr ? gif_->Image.ColorMap : gif_->SColorMap;
+    if (map != nullptr && IsGreyRamp(*map)) map = nullptr;
     for (int i = 0; i < 256; ++i) {
       cv::Vec3b& colour = palette[static_cast<size_t>(i)];
       if (map == nullptr) {
@@ -104,7 +114,9 @@ class GifReader {
       GraphicsControlBlock control;
       if (code == GRAPHICS_EXT_FUNC_CODE &&
           DGifExtensionToGCB(block[0], block + 1, &control) == GIF_OK) {
-        transparent_ = control.TransparentColor;
+        // The last one that names an index: a further extension without any takes none back.
+        if (control.TransparentColor != NO_TRANSPARENT_COLOR)
+          transparent_ = control.TransparentColor;
       }
       if (DGifGetExtensionNext(gif_, &block) == GIF_ERROR) return Error(gif_->Error);
     }

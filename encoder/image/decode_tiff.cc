@@ -104,8 +104,7 @@ class TiffReader {
   explicit TiffReader(Bytes file) : client_{file} {}
 
   absl::Status Open() {
-    // Tables and buffers of libtiff are of the order of the file or of a row; never of this.
-    const size_t max_allocation = std::max(size_t{64} << 20, client_.file.size() * 2);
+    const uint64_t max_allocation = MaxTiffAllocation(client_.file);
     const std::unique_ptr<TIFFOpenOptions, void (*)(TIFFOpenOptions*)> options(
         TIFFOpenOptionsAlloc(), TIFFOpenOptionsFree);
     if (options == nullptr) return absl::ResourceExhaustedError("no memory for libtiff");
@@ -132,6 +131,7 @@ class TiffReader {
 
   absl::StatusOr<Layout> ReadLayout() const;
   absl::StatusOr<cv::Mat> ReadSamples(const Layout& layout, Gray16Policy gray16);
+  bool ConvertsYcbcr(const Layout& layout) const;
   absl::StatusOr<cv::Mat> ReadYcbcr(const Layout& layout);
   absl::StatusOr<std::array<cv::Vec3b, 256>> ReadPalette(const Layout& layout) const;
   int Orientation() const;
@@ -172,6 +172,12 @@ int ColourSamples(uint16_t photometric) {
   }
 }
 
+// Grey of several samples is nobody's RGB; dark on light it has no alpha either.
+int MostSamples(uint16_t photometric) {
+  if (photometric == PHOTOMETRIC_MINISWHITE) return 1;
+  return photometric == PHOTOMETRIC_MINISBLACK ? 2 : 8;
+}
+
 absl::StatusOr<Layout> TiffReader::ReadLayout() const {
   TIFF* tiff = tiff_.get();
   const auto size = Size();
@@ -183,7 +189,7 @@ absl::StatusOr<Layout> TiffReader::ReadLayout() const {
   layout.samples = Field(tiff, TIFFTAG_SAMPLESPERPIXEL, 1);
   layout.planar = Field(tiff, TIFFTAG_PLANARCONFIG, PLANARCONFIG_CONTIG);
   layout.compression = Field(tiff, TIFFTAG_COMPRESSION, COMPRESSION_NONE);
-  layout.photometric = Field(tiff, TIFFTAG_PHOTOMETRIC, PHOTOMETRIC_MINISBLACK);
+  layout.photometric = Field(tiff, TIFFTAG_PHOTOMETRIC, PHOTOMETRIC_MINISWHITE);  // as Pillow does
   layout.colours = ColourSamples(layout.photometric);
   layout.alpha = -1;
   if (!IsAllowed(layout.compression)) {
@@ -200,9 +206,15 @@ absl::StatusOr<Layout> TiffReader::ReadLayout() const {
     return Unsupported(absl::StrCat(layout.samples, " samples of ", layout.bits,
                                     " bits in sample format ", sample_format));
   }
-  constexpr int kMaxSamples = 8;
-  if (layout.samples < layout.colours || layout.samples > kMaxSamples) {
-    return Unsupported(absl::StrCat(layout.samples, " samples a pixel"));
+  const int most = MostSamples(layout.photometric);
+  if (layout.samples < layout.colours || layout.samples > most) {
+    return Unsupported(absl::StrCat(
+        layout.samples, " samples a pixel in photometric interpretation ", layout.photometric));
+  }
+  if (layout.photometric == PHOTOMETRIC_YCBCR && layout.compression == COMPRESSION_JPEG &&
+      layout.planar == PLANARCONFIG_SEPARATE) {
+    return Unsupported(
+        "JPEG data of Y, Cb and Cr in separate planes");  // libtiff converts no such planes
   }
   if (layout.photometric == PHOTOMETRIC_SEPARATED &&
       Field(tiff, TIFFTAG_INKSET, INKSET_CMYK) != INKSET_CMYK) {
@@ -343,7 +355,16 @@ absl::StatusOr<cv::Mat> TiffReader::ReadSamples(const Layout& layout, Gray16Poli
   return raster;
 }
 
-// Chroma subsampling and the colour matrix are libtiff's.
+// Whether the colour matrix is libtiff's: where it unpacks the data for Pillow, or chroma is subsampled.
+bool TiffReader::ConvertsYcbcr(const Layout& layout) const {
+  if (layout.photometric != PHOTOMETRIC_YCBCR || layout.compression == COMPRESSION_JPEG)
+    return false;
+  uint16_t across = 0, down = 0;
+  TIFFGetFieldDefaulted(tiff_.get(), TIFFTAG_YCBCRSUBSAMPLING, &across, &down);
+  return layout.compression != COMPRESSION_NONE || layout.kept() != 3 || layout.bits != 8 ||
+         across != 1 || down != 1;
+}
+
 absl::StatusOr<cv::Mat> TiffReader::ReadYcbcr(const Layout& layout) {
   std::array<char, 1024> why{};
   TIFFRGBAImage image;
@@ -440,6 +461,8 @@ absl::StatusOr<cv::Mat> ToRgb(const cv::Mat& raster, const Layout& layout, const
                      [&](uint8_t index) { return palette[index]; });
     } else if (layout.photometric == PHOTOMETRIC_SEPARATED) {
       CmykToRgb(from, /*inverted=*/false, rgb.ptr(y), static_cast<size_t>(rgb.cols));
+    } else if (layout.photometric == PHOTOMETRIC_YCBCR && layout.compression == COMPRESSION_NONE) {
+      YcbcrToRgb(from, rgb.ptr(y), static_cast<size_t>(rgb.cols));
     } else {
       ColourRow(from, layout, options, rgb.ptr<cv::Vec3b>(y), rgb.cols);
     }
@@ -459,12 +482,13 @@ absl::StatusOr<Decoded> DecodeTiff(Bytes file, const ImageHeader& header,
   if (StoredSize{layout->width, layout->height} != StoredSize{header.width, header.height}) {
     return absl::InvalidArgumentError(kTwoSizes);
   }
-  const bool ycbcr = layout->photometric == PHOTOMETRIC_YCBCR;
-  const bool jpeg = layout->compression == COMPRESSION_JPEG;
   // Before the limits are checked: it changes the size of a tile.
-  if (ycbcr && jpeg) TIFFSetField(reader.get(), TIFFTAG_JPEGCOLORMODE, JPEGCOLORMODE_RGB);
-  if (absl::Status status = reader.CheckLimits(ycbcr && !jpeg); !status.ok()) return status;
-  if (ycbcr && !jpeg) {
+  if (layout->photometric == PHOTOMETRIC_YCBCR && layout->compression == COMPRESSION_JPEG) {
+    TIFFSetField(reader.get(), TIFFTAG_JPEGCOLORMODE, JPEGCOLORMODE_RGB);
+  }
+  const bool by_libtiff = reader.ConvertsYcbcr(*layout);
+  if (absl::Status status = reader.CheckLimits(by_libtiff); !status.ok()) return status;
+  if (by_libtiff) {
     auto rgb = reader.ReadYcbcr(*layout);
     if (!rgb.ok()) return rgb.status();
     return Decoded{*rgb, reader.Orientation()};

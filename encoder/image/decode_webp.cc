@@ -122,7 +122,8 @@ size_t WebpTableBytes(Bytes file, const StoredSize& size) {
   // Names that all differ take over 8 bits each.
   const int64_t differing = std::min(blocks, static_cast<int64_t>(file.size()));
   const int64_t named = std::min(kNamedGroups, size.width * size.height);
-  return std::min(kMaxTableBytes, kGroupBytes * static_cast<size_t>(std::max(named, differing)));
+  return std::min(kMaxWebpTableBytes,
+                  kGroupBytes * static_cast<size_t>(std::max(named, differing)));
 }
 
 absl::StatusOr<Decoded> DecodeWebp(Bytes file, const ImageHeader& header,

@@ -35,6 +35,10 @@ absl::StatusOr<StoredSize> ReadGifSize(Bytes file);
 
 // ImageHeader::table_bytes of a WebP file: prefix codes of its lossless pictures or alpha.
 size_t WebpTableBytes(Bytes file, const StoredSize& size);
+// Of a TIFF file: the values of its directory's entries, and a strip or tile as it is stored.
+size_t TiffTableBytes(Bytes file, const StoredSize& size);
+// What libtiff may take at once. Its tables and buffers are of the order of the file or of a row; never of this.
+uint64_t MaxTiffAllocation(Bytes file);
 
 // The pixels of a file whose header ReadXSize has read and the limits allow. INVALID_ARGUMENT if the
 // data is broken, of an unsupported kind, or ends early. Allocation failures throw.

@@ -6,8 +6,9 @@ namespace {
 constexpr uint32_t kOrientationTag = 0x0112;
 constexpr size_t kEntryBytes = 12;  // of an IFD: tag 2, type 2, count 4, value or offset 4
 
-// First value of an integer entry, which is stored in the entry itself; nullopt for other types.
-// TIFF 6.0 types: 1 BYTE, 3 SHORT, 4 LONG, 6 SBYTE, 8 SSHORT, 9 SLONG.
+// First value of an integer entry, which is stored in the entry itself; 0 for bytes and text, which are no number
+// to Pillow, and nullopt for other types.
+// TIFF 6.0 types: 1 BYTE, 2 ASCII, 3 SHORT, 4 LONG, 6 SBYTE, 7 UNDEFINED, 8 SSHORT, 9 SLONG, 13 IFD.
 std::optional<int> FirstValue(Bytes exif, size_t entry, std::endian order) {
   const auto type = ReadInteger(exif, entry + 2, 2, order);
   const auto count = ReadInteger(exif, entry + 4, 4, order);
@@ -15,6 +16,9 @@ std::optional<int> FirstValue(Bytes exif, size_t entry, std::endian order) {
   size_t size = 0;
   switch (*type) {
     case 1:
+    case 2:
+    case 7:
+      return 0;
     case 6:
       size = 1;
       break;
@@ -24,6 +28,7 @@ std::optional<int> FirstValue(Bytes exif, size_t entry, std::endian order) {
       break;
     case 4:
     case 9:
+    case 13:
       size = 4;
       break;
     default:

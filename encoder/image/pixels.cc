@@ -22,4 +22,18 @@ void CmykToRgb(const uint8_t* cmyk, bool inverted, uint8_t* rgb, size_t pixels) 
   }
 }
 
+void YcbcrToRgb(const uint8_t* ycbcr, uint8_t* rgb, size_t pixels) {
+  // Rounded as Pillow's tables are: towards zero, after a half is added.
+  const auto product = [](double factor, int value) {
+    return static_cast<int>(factor * (value - 128) * 64 + 0.5);
+  };
+  const auto clip = [](int value) { return static_cast<uint8_t>(std::clamp(value, 0, 255)); };
+  for (size_t i = 0; i < pixels; ++i, ycbcr += 3, rgb += 3) {
+    const int y = ycbcr[0], cb = ycbcr[1], cr = ycbcr[2];
+    rgb[0] = clip(y + (product(1.402, cr) >> 6));
+    rgb[1] = clip(y + ((product(-0.34414, cb) + product(-0.71414, cr)) >> 6));
+    rgb[2] = clip(y + (product(1.772, cb) >> 6));
+  }
+}
+
 }  // namespace deepencoder

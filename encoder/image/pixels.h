@@ -25,4 +25,7 @@ void CompositeOnWhite(const uint8_t* rgba, uint8_t* rgb, size_t pixels);
 // `inverted`: stored as 255 - value, as JPEG files do.
 void CmykToRgb(const uint8_t* cmyk, bool inverted, uint8_t* rgb, size_t pixels);
 
+// YCbCr of full range (JFIF) -> RGB. Pillow's products have 6 binary places; libjpeg's and libtiff's have 16.
+void YcbcrToRgb(const uint8_t* ycbcr, uint8_t* rgb, size_t pixels);
+
 }  // namespace deepencoder

@@ -1,4 +1,4 @@
-// The sizes that JPEG, WebP, TIFF and GIF files state, read here and by no library: a server looks at them
+// The sizes that JPEG, WebP and GIF files state, read here and by no library: a server looks at them
 // before it hands the file to a decoder, in the process that the decoders are kept out of. The decoders
 // compare them with what their library has read.
 #include <algorithm>
@@ -42,44 +42,6 @@ bool IsFrameHeader(uint32_t marker) {
 bool StandsAlone(uint32_t marker) {
   constexpr uint32_t kTemporary = 0x01, kFirstRestart = 0xD0, kStart = 0xD8;
   return marker == kTemporary || (marker >= kFirstRestart && marker <= kStart);
-}
-
-// How the fields of a TIFF file are written: TIFF 6.0, or BigTIFF.
-struct TiffFields {
-  std::endian order;
-  bool big;
-  std::optional<uint32_t> Read(Bytes file, size_t at, size_t size) const {
-    return ReadInteger(file, at, size, order);
-  }
-  // 8 bytes in BigTIFF, else 4. What is past 2^32 lies in no file here.
-  std::optional<uint64_t> Offset(Bytes file, size_t at) const {
-    if (!big) return Read(file, at, 4);
-    const bool high_first = order == std::endian::big;
-    const auto high = Read(file, high_first ? at : at + 4, 4);
-    const auto low = Read(file, high_first ? at + 4 : at, 4);
-    if (!high || !low) return std::nullopt;
-    return uint64_t{*high} << 32 | *low;
-  }
-};
-
-// The number in a directory's entry: one BYTE, SHORT, LONG or LONG8.
-std::optional<uint64_t> EntryValue(Bytes file, size_t entry, const TiffFields& fields) {
-  constexpr uint32_t kByte = 1, kShort = 3, kLong = 4, kLong8 = 16;
-  const auto type = fields.Read(file, entry + 2, 2);
-  const size_t value = entry + (fields.big ? 12 : 8);
-  if (!type || fields.Offset(file, entry + 4) != uint64_t{1}) return std::nullopt;
-  switch (*type) {
-    case kByte:
-      return fields.Read(file, value, 1);
-    case kShort:
-      return fields.Read(file, value, 2);
-    case kLong:
-      return fields.Read(file, value, 4);
-    case kLong8:
-      return fields.big ? fields.Offset(file, value) : std::nullopt;
-    default:
-      return std::nullopt;
-  }
 }
 
 // Where the block that starts at `at` ends: a length and as many bytes, again and again, up to a length
@@ -132,30 +94,6 @@ absl::StatusOr<StoredSize> ReadWebpSize(Bytes file) {
     return Broken("WebP", "it does not start with a picture");
   }
   return Broken("WebP", "the file ends early");
-}
-
-absl::StatusOr<StoredSize> ReadTiffSize(Bytes file) {
-  constexpr uint32_t kBigVersion = 43, kWidth = 256, kLength = 257;
-  TiffFields fields = {StartsWith(file, "MM") ? std::endian::big : std::endian::little, false};
-  fields.big = fields.Read(file, 2, 2) == kBigVersion;
-  const size_t entry_bytes = fields.big ? 20 : 12, count_bytes = fields.big ? 8 : 2;
-  const auto directory = fields.Offset(file, fields.big ? 8 : 4);
-  if (!directory || *directory >= file.size()) return Broken("TIFF", "no directory");
-  std::optional<uint64_t> count = fields.Read(file, *directory, 2);
-  if (fields.big) count = fields.Offset(file, *directory);
-  std::optional<uint64_t> width, height;
-  for (uint64_t i = 0; count && i < *count && (!width || !height); ++i) {
-    const size_t entry = *directory + count_bytes + i * entry_bytes;
-    const auto tag = fields.Read(file, entry, 2);
-    if (!tag) break;  // past the end
-    if (*tag == kWidth && !width) width = EntryValue(file, entry, fields);
-    if (*tag == kLength && !height) height = EntryValue(file, entry, fields);
-  }
-  if (!width || !height) return Broken("TIFF", "no width or height");
-  // Either may be past any limit; as a signed number it must stay so.
-  constexpr uint64_t kMost = INT64_MAX;
-  return StoredSize{static_cast<int64_t>(std::min(*width, kMost)),
-                    static_cast<int64_t>(std::min(*height, kMost))};
 }
 
 absl::StatusOr<StoredSize> ReadGifSize(Bytes file) {

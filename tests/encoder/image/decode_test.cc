@@ -12,6 +12,7 @@
 #include <sstream>
 #include <thread>
 
+#include "tests/encoder/image/shared_tiff.h"
 #include "tests/encoder/image/test_files.h"
 #include "tests/encoder/image/test_sha256.h"
 #include "tests/encoder/image/webp_groups.h"
@@ -85,7 +86,23 @@ TEST(DecodeImage, EqualsPillowOnEveryKindOfFile) {
     EXPECT_EQ(image->height(), height) << name;
     EXPECT_EQ(Sha256Hex({image->data(), image->bytes()}), sha256) << name;
   }
-  EXPECT_EQ(count, 149);
+  EXPECT_EQ(count, 154);
+}
+
+TEST(DecodeImage, RefusesTiffColoursThatCannotBeRead) {
+  SharedTiff planes = {.width = 16,
+                       .height = 16,
+                       .tile_width = 16,
+                       .tile_height = 16,
+                       .samples = 3,
+                       .photometric = 6,  // YCbCr
+                       .compression = 7,  // JPEG
+                       .planar = 2};
+  ExpectInvalid(EncodeSharedTiff(planes, EncodeJpeg(TestPicture(16, 16))), "separate planes");
+  for (const uint16_t grey : {uint16_t{0}, uint16_t{1}}) {
+    const SharedTiff rgb = {.width = 8, .height = 4, .samples = 3, .photometric = grey};
+    ExpectInvalid(EncodeSharedTiff(rgb, FileBytes(24)), "3 samples a pixel in photometric");
+  }
 }
 
 TEST(DecodeImage, GoesByContentNotByName) {
@@ -145,6 +162,29 @@ TEST(DecodeImage, CompositesOnWhiteIfAsked) {
     const auto composited = DecodeImage(ReadTestImage(name), white);
     ASSERT_TRUE(dropped.ok() && composited.ok()) << name;
     EXPECT_EQ(cv::norm(dropped->mat(), composited->mat(), cv::NORM_INF), 0) << name;
+  }
+}
+
+// A header of 56 bytes has a mask for alpha; one of 52 has none, and the fourth byte is padding.
+TEST(DecodeImage, LaysTheColoursOfABmpOnWhiteByItsAlphaMask) {
+  const auto bmp = [](char header) {
+    const std::string masks = "\0\0\xFF\0\0\xFF\0\0\xFF\0\0\0"s;
+    std::string info = header + "\0\0\0\x01\0\0\0\x01\0\0\0\x01\0\x20\0\x03\0\0\0"s +
+                       std::string(20, '\0') + masks + "\0\0\0\xFF"s;
+    info.resize(static_cast<size_t>(header));
+    const auto at = static_cast<char>(14 + header);
+    return ToBytes("BM\0\0\0\0\0\0\0\0"s + at + "\0\0\0"s + info +
+                   "\x0A\x14\x1E\x80"s);  // B, G, R, A
+  };
+  DecodeOptions white;
+  white.alpha = AlphaPolicy::kWhite;
+  const cv::Vec3b stored(30, 20, 10);
+  for (const auto& [header, options, colour] :
+       {std::tuple{56, white, cv::Vec3b(142, 137, 132)}, std::tuple{56, DecodeOptions(), stored},
+        std::tuple{52, white, stored}}) {
+    const auto image = DecodeImage(bmp(static_cast<char>(header)), options);
+    ASSERT_TRUE(image.ok()) << image.status();
+    EXPECT_EQ(PixelAt(*image, 0, 0), colour) << header;
   }
 }
 
@@ -356,8 +396,8 @@ TEST(DecodeBytes, CountsWebpTables) {
   EXPECT_GE(tables(ReadTestImage("lossless.webp")), 1000 * kGroup);
   EXPECT_GT(tables(ReadTestImage("../formats/webp_lossy_rgba.webp")), 0u);
   EXPECT_GE(tables(WebpOfGroups(2048)), 2048 * kGroup);
-  EXPECT_EQ(tables(WebpOfGroups(65536)), kMaxTableBytes);
-  EXPECT_GE(kMaxTableBytes, 2600 * kGroup);
+  EXPECT_EQ(tables(WebpOfGroups(65536)), kMaxWebpTableBytes);
+  EXPECT_GE(kMaxWebpTableBytes, 2600 * kGroup);
   for (const int groups : {256, 2048}) {
     const auto image = DecodeImage(WebpOfGroups(groups), {});
     ASSERT_TRUE(image.ok()) << image.status();

@@ -43,11 +43,21 @@ std::string OneEntry(bool big, uint32_t type, uint32_t count, uint32_t value, in
 
 TEST(ExifOrientation, ReadsBothByteOrdersAndAllIntegerTypes) {
   for (const bool big : {false, true}) {
-    EXPECT_EQ(ExifOrientation(AsBytes(OneEntry(big, 3, 1, 6, 2))), 6);  // SHORT, as it should be
-    EXPECT_EQ(ExifOrientation(AsBytes(OneEntry(big, 1, 1, 5, 1))), 5);  // BYTE
-    EXPECT_EQ(ExifOrientation(AsBytes(OneEntry(big, 4, 1, 7, 4))), 7);  // LONG
-    EXPECT_EQ(ExifOrientation(AsBytes(OneEntry(big, 3, 2, 8, 2))), 8);  // the first of two
+    EXPECT_EQ(ExifOrientation(AsBytes(OneEntry(big, 3, 1, 6, 2))), 6);   // SHORT, as it should be
+    EXPECT_EQ(ExifOrientation(AsBytes(OneEntry(big, 4, 1, 7, 4))), 7);   // LONG
+    EXPECT_EQ(ExifOrientation(AsBytes(OneEntry(big, 6, 1, 5, 1))), 5);   // SBYTE
+    EXPECT_EQ(ExifOrientation(AsBytes(OneEntry(big, 13, 1, 7, 4))), 7);  // IFD
+    EXPECT_EQ(ExifOrientation(AsBytes(OneEntry(big, 3, 2, 8, 2))), 8);   // the first of two
     EXPECT_EQ(ExifOrientation(AsBytes(OneEntry(big, 3, 1, 9, 2))), 9);  // left to ChooseOrientation
+  }
+}
+
+// They are bytes to Pillow, not numbers, and as the tag is there XMP's is not asked for either.
+TEST(ExifOrientation, OfBytesOrTextIsNone) {
+  for (const uint32_t type : {1u, 2u, 7u}) {
+    const auto exif = ExifOrientation(AsBytes(OneEntry(false, type, 1, 6, 1)));
+    EXPECT_EQ(exif, 0) << type;
+    EXPECT_EQ(ChooseOrientation(exif, 6), kUpright);
   }
 }
 
@@ -72,7 +82,7 @@ TEST(ExifOrientation, IgnoresBrokenBlocks) {
   EXPECT_EQ(ExifOrientation({}), std::nullopt);
   EXPECT_EQ(ExifOrientation(AsBytes("II")), std::nullopt);
   EXPECT_EQ(ExifOrientation(AsBytes(std::string(64, 'x'))), std::nullopt);
-  EXPECT_EQ(ExifOrientation(AsBytes(OneEntry(false, 2, 1, 6, 2))), std::nullopt);  // ASCII
+  EXPECT_EQ(ExifOrientation(AsBytes(OneEntry(false, 5, 1, 6, 2))), std::nullopt);  // RATIONAL
   EXPECT_EQ(ExifOrientation(AsBytes(OneEntry(false, 3, 0, 6, 2))), std::nullopt);  // no value
   EXPECT_EQ(ExifOrientation(AsBytes(OneEntry(false, 3, 0xFFFFFFFF, 0xFFFFFFFF, 4))), std::nullopt);
   ExifBuilder many(false);  // says 65,535 entries, has none
