@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/engine/mutex.h"
@@ -17,12 +18,12 @@
 namespace deepencoder {
 
 // Thread-safe. Files of which no value can be made leave the value that was there in its place, and a
-// line in the log.
+// line in the log; they are tried again each period.
 template <typename T>
 class Reloaded {
  public:
   using Load = std::function<absl::StatusOr<T>()>;
-  // Told of each attempt after the first.
+  // Told of each change of the files, and of each further attempt that ends in another way than the last.
   using Tried = std::function<void(bool ok)>;
 
   // `what` names the value in the log. `logger` outlives this. Errors: of the first load.
@@ -51,15 +52,19 @@ class Reloaded {
         logger_(logger),
         tried_(std::move(tried)),
         value_(std::make_shared<const T>(std::move(first))),
-        watch_(std::move(paths), std::move(seen), period, [this] { Again(); }) {}
+        watch_(std::move(paths), std::move(seen), period,
+               [this](WatchedFiles::Why why) { return Again(why); }) {}
 
-  void Again() {
+  bool Again(WatchedFiles::Why why) {
     absl::StatusOr<T> loaded = load_();
-    if (tried_) tried_(loaded.ok());
+    const bool is_news = why == WatchedFiles::Why::kChanged || loaded.status() != last_;
+    last_ = loaded.status();
+    if (tried_ && is_news) tried_(loaded.ok());
     if (!loaded.ok()) {
+      if (!is_news) return false;
       logger_->Error("a changed file cannot be used; what was read before stays in force",
                      {{"what", what_}, {"reason", std::string(loaded.status().message())}});
-      return;
+      return false;
     }
     auto value = std::make_shared<const T>(*std::move(loaded));
     {
@@ -67,6 +72,7 @@ class Reloaded {
       value_.swap(value);
     }
     logger_->Info("read again after a change", {{"what", what_}});
+    return true;
   }
 
   const std::string what_;
@@ -75,6 +81,7 @@ class Reloaded {
   const Tried tried_;
   mutable Mutex mutex_;
   std::shared_ptr<const T> value_ ABSL_GUARDED_BY(mutex_);
+  absl::Status last_;   // of the last attempt; only the watching thread's
   WatchedFiles watch_;  // last: its thread uses all of the above
 };
 

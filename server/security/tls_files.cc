@@ -3,6 +3,7 @@
 #include <openssl/bio.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
+#include <openssl/ssl.h>
 #include <openssl/x509.h>
 
 #include <ctime>
@@ -20,6 +21,7 @@ struct Free {
   void operator()(BIO* bio) const { BIO_free(bio); }
   void operator()(X509* certificate) const { X509_free(certificate); }
   void operator()(EVP_PKEY* key) const { EVP_PKEY_free(key); }
+  void operator()(SSL_CTX* context) const { SSL_CTX_free(context); }
 };
 template <typename T>
 using Owned = std::unique_ptr<T, Free>;
@@ -57,6 +59,24 @@ absl::StatusOr<absl::Time> EndOf(X509* certificate) {
   return absl::FromTM(tm, absl::UTCTimeZone());
 }
 
+// What the TLS library says of the pair, which gRPC would meet at each connection: keys too short for the system's
+// security level, signatures by digests that it does not take.
+absl::Status TryPair(const TlsPaths& paths, const std::vector<Owned<X509>>& chain, EVP_PKEY* key) {
+  const Owned<SSL_CTX> context(SSL_CTX_new(TLS_method()));
+  bool taken =
+      context != nullptr && SSL_CTX_use_certificate(context.get(), chain.front().get()) == 1;
+  for (size_t i = 1; taken && i < chain.size(); ++i) {
+    taken = SSL_CTX_add1_chain_cert(context.get(), chain[i].get()) == 1;
+  }
+  taken = taken && SSL_CTX_use_PrivateKey(context.get(), key) == 1 &&
+          SSL_CTX_check_private_key(context.get()) == 1;
+  const char* reason = ERR_reason_error_string(ERR_peek_last_error());
+  ERR_clear_error();
+  if (taken) return absl::OkStatus();
+  return Wrong(paths.certificate, absl::StrCat("refused by the TLS library: ",
+                                               reason != nullptr ? reason : "unknown error"));
+}
+
 absl::Status CheckPair(const TlsPaths& paths, TlsFiles& files) {
   const std::vector<Owned<X509>> chain = Certificates(files.certificate);
   if (chain.empty()) return Wrong(paths.certificate, "no PEM certificate, or a broken one");
@@ -67,6 +87,7 @@ absl::Status CheckPair(const TlsPaths& paths, TlsFiles& files) {
   const bool pair = X509_check_private_key(chain.front().get(), key.get()) == 1;
   ERR_clear_error();
   if (!pair) return Wrong(paths.key, "not the key of the certificate in " + paths.certificate);
+  if (absl::Status status = TryPair(paths, chain, key.get()); !status.ok()) return status;
   const absl::StatusOr<absl::Time> end = EndOf(chain.front().get());
   if (!end.ok()) return Wrong(paths.certificate, std::string(end.status().message()));
   files.not_after = *end;

@@ -24,7 +24,7 @@ struct TlsFiles {
 };
 
 // Errors: those of ReadSecretFile (for the key); INVALID_ARGUMENT: not PEM, key and certificate that do
-// not belong together, a certificate that has expired.
+// not belong together or that the TLS library does not take, a certificate that has expired.
 absl::StatusOr<TlsFiles> LoadTlsFiles(const TlsPaths& paths);
 
 }  // namespace deepencoder

@@ -105,6 +105,7 @@ WatchedFiles::~WatchedFiles() {
 void WatchedFiles::Run(std::vector<FileStamp> seen) {
   NameThisThread("watch-files");
   std::optional<std::vector<FileStamp>> settling;
+  bool used = true;
   while (true) {
     {
       MutexLock lock(mutex_);
@@ -114,9 +115,10 @@ void WatchedFiles::Run(std::vector<FileStamp> seen) {
     std::vector<FileStamp> now = StampsOf(paths_);
     if (now == seen) {
       settling.reset();
+      if (!used) used = changed_(Why::kAgain);
     } else if (settling == now) {
       seen = *std::exchange(settling, std::nullopt);
-      changed_();
+      used = changed_(Why::kChanged);
     } else {
       settling = std::move(now);
     }

@@ -37,7 +37,10 @@ absl::StatusOr<std::string> ReadSmallFile(const std::string& path);
 // what it saw before and have then stayed the same for a period: who writes a file in parts is waited for.
 class WatchedFiles {
  public:
-  using Changed = std::function<void()>;
+  enum class Why { kChanged, kAgain };
+  // Returns whether it has made use of the change. If not it is called again each period (kAgain): what it failed
+  // for may pass without a change of the files, a lack of descriptors say.
+  using Changed = std::function<bool(Why)>;
 
   // `seen`: the stamps from before the files were first read.
   WatchedFiles(std::vector<std::string> paths, std::vector<FileStamp> seen, absl::Duration period,

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <fstream>
 
 #include "absl/time/clock.h"
@@ -21,6 +22,8 @@ class ReloadedTest : public testing::Test {
     auto made = Reloaded<std::string>::Create(
         "text", {path_}, kPeriod,
         [this]() -> absl::StatusOr<std::string> {
+          ++loads_;
+          if (exhausted_) return absl::UnavailableError("too many open files");
           auto text = ReadSmallFile(path_);
           if (text.ok() && *text == "bad") return absl::InvalidArgumentError("it is bad");
           return text;
@@ -46,6 +49,8 @@ class ReloadedTest : public testing::Test {
     return false;
   }
 
+  std::atomic<bool> exhausted_ = false;
+  std::atomic<int> loads_ = 0;
   const std::string path_ = testing::TempDir() + "reloaded_test." + std::to_string(getpid());
   Mutex mutex_;
   std::string log_ ABSL_GUARDED_BY(mutex_);
@@ -86,6 +91,23 @@ TEST_F(ReloadedTest, KeepsWhatItHasWhenTheFileIsBadOrGone) {
   EXPECT_EQ(good_, 1);
   EXPECT_THAT(log_,
               HasSubstr("what was read before stays in force what=text reason=\"it is bad\""));
+}
+
+// A revoked token must not stay valid because descriptors ran short at the moment its file changed.
+TEST_F(ReloadedTest, TriesAgainWhatFailedThoughTheFileStaysAsItIs) {
+  WriteFile(path_, "one");
+  const auto value = Make();
+  exhausted_ = true;
+  WriteFile(path_, "two");
+  EXPECT_TRUE(Eventually([&] { return bad_ == 1; }));
+  const int before = loads_;
+  EXPECT_TRUE(Eventually([&] { return loads_ > before + 3; }));
+  EXPECT_EQ(*value->Get(), "one");
+  exhausted_ = false;
+  EXPECT_TRUE(Eventually([&] { return *value->Get() == "two" && good_ == 1; }));
+  const MutexLock lock(mutex_);
+  EXPECT_EQ(bad_, 1);  // one change, one failure to tell of
+  EXPECT_EQ(log_.find("cannot be used"), log_.rfind("cannot be used"));
 }
 
 // The swap by which Kubernetes replaces the files of a volume.

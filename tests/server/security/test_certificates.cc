@@ -18,25 +18,26 @@ void OpenSsl(const std::string& arguments, const std::string& folder) {
   EXPECT_EQ(status, 0) << "openssl " << arguments << "\n" << ReadWholeFile(log);
 }
 
-constexpr char kNewKey[] = " -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes ";
+std::string NewKey(const std::string& key) { return " -newkey " + key + " -nodes "; }
 
 }  // namespace
 
 TestAuthority::TestAuthority(std::string folder, const std::string& name)
     : folder_(std::move(folder)),
       self_{folder_ + "/" + name + ".pem", folder_ + "/" + name + ".key"} {
-  OpenSsl("req -x509" + std::string(kNewKey) + "-days 2 -subj '/CN=" + name + "' -keyout " +
-              self_.key + " -out " + self_.certificate,
+  OpenSsl("req -x509" + NewKey(kEcKey) + "-days 2 -subj '/CN=" + name + "' -keyout " + self_.key +
+              " -out " + self_.certificate,
           folder_);
 }
 
-CertificateFiles TestAuthority::Issue(const std::string& common_name, int days) {
+CertificateFiles TestAuthority::Issue(const std::string& common_name, int days,
+                                      const std::string& key) {
   const std::string stem = self_.key + "." + std::to_string(issued_++);
   const CertificateFiles made = {stem + ".pem", stem + ".key"};
   const std::string request = stem + ".csr", extensions = stem + ".ext";
   WriteFile(extensions, "subjectAltName=IP:127.0.0.1,DNS:localhost\n");
-  OpenSsl("req -new" + std::string(kNewKey) + "-subj '/CN=" + common_name + "' -keyout " +
-              made.key + " -out " + request,
+  OpenSsl("req -new" + NewKey(key) + "-subj '/CN=" + common_name + "' -keyout " + made.key +
+              " -out " + request,
           folder_);
   OpenSsl("x509 -req -in " + request + " -CA " + self_.certificate + " -CAkey " + self_.key +
               " -CAcreateserial -days " + std::to_string(days) + " -extfile " + extensions +

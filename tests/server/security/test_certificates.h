@@ -17,8 +17,12 @@ class TestAuthority {
 
   const std::string& certificate() const { return self_.certificate; }  // path
 
-  // For 127.0.0.1 and localhost, as a server's or a client's; of `days` from now.
-  CertificateFiles Issue(const std::string& common_name, int days = 2);
+  // For 127.0.0.1 and localhost, as a server's or a client's; of `days` from now. `key`: as `openssl req -newkey`
+  // takes it, with its options.
+  CertificateFiles Issue(const std::string& common_name, int days = 2,
+                         const std::string& key = kEcKey);
+
+  static constexpr char kEcKey[] = "ec -pkeyopt ec_paramgen_curve:P-256";
 
  private:
   std::string folder_;

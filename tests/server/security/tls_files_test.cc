@@ -69,6 +69,15 @@ TEST_F(TlsFilesTest, SaysWhatIsWrong) {
   EXPECT_THAT(ErrorOf({server_.certificate, open, ""}), HasSubstr("chmod 600"));
 }
 
+// At the security level of 2, which is the system's default, gRPC would refuse it at each connection.
+TEST_F(TlsFilesTest, AKeyThatTlsDoesNotTakeIsRefused) {
+  const CertificateFiles weak = authority_.Issue("weak", 2, "rsa:1024");
+  EXPECT_THAT(ErrorOf({weak.certificate, weak.key, ""}),
+              HasSubstr("refused by the TLS library: ee key too small"));
+  const CertificateFiles strong = authority_.Issue("strong", 2, "rsa:2048");
+  EXPECT_TRUE(LoadTlsFiles({strong.certificate, strong.key, ""}).ok());
+}
+
 TEST_F(TlsFilesTest, AnExpiredCertificateIsRefused) {
   const CertificateFiles old = authority_.Issue("old", -1);
   EXPECT_THAT(ErrorOf({old.certificate, old.key, ""}), HasSubstr("expired at 20"));
