@@ -25,6 +25,7 @@ void CmykToRgb(const uint8_t* cmyk, bool inverted, uint8_t* rgb, size_t pixels) 
 void YcbcrToRgb(const uint8_t* ycbcr, uint8_t* rgb, size_t pixels) {
   // Rounded as Pillow's tables are: towards zero, after a half is added.
   const auto product = [](double factor, int value) {
+    // NOLINTNEXTLINE(bugprone-incorrect-roundings): of negative ones Pillow's, too
     return static_cast<int>(factor * (value - 128) * 64 + 0.5);
   };
   const auto clip = [](int value) { return static_cast<uint8_t>(std::clamp(value, 0, 255)); };
