@@ -140,6 +140,8 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& ta
   arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 8 << 20);
   arguments.SetInt(GRPC_ARG_TCP_READ_CHUNK_SIZE, 1 << 20);
   arguments.SetLoadBalancingPolicyName("round_robin");
+  // A proxy of the environment (http_proxy) is elsewhere: it would read the token, and knows another localhost.
+  if (IsLocal(target)) arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   if (options.tls && !options.tls->server_name.empty()) {
     arguments.SetSslTargetNameOverride(options.tls->server_name);
   }
