@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "client/call_metadata.h"
 #include "client/channel.h"
 #include "client/client_impl.h"
 #include "client/retry.h"
@@ -17,8 +18,6 @@
 namespace deepencoder::client {
 namespace {
 
-constexpr char kRequestIdKey[] = "x-request-id";
-constexpr char kTraceparentKey[] = "traceparent";
 constexpr char kEncodeImage[] = "/deepencoder.v1.VisionEncoder/EncodeImage";
 // How gRPC's text begins when it has refused a message before the server saw it.
 constexpr char kTooLarge[] = "Received message larger than max";
@@ -38,8 +37,7 @@ class EncodeOperation : public std::enable_shared_from_this<EncodeOperation> {
         sharing_(std::move(sharing)),
         attempts_(retry),
         request_(ToRequest(std::move(image), options)),
-        request_id_(options.request_id),
-        traceparent_(options.traceparent),
+        options_(options),
         deadline_(absl::Now() + options.timeout),
         done_(std::move(done)),
         ended_(std::move(ended)) {
@@ -49,8 +47,7 @@ class EncodeOperation : public std::enable_shared_from_this<EncodeOperation> {
   void Start() {
     context_ = std::make_unique<grpc::ClientContext>();
     if (deadline_ != absl::InfiniteFuture()) context_->set_deadline(absl::ToChronoTime(deadline_));
-    if (!request_id_.empty()) context_->AddMetadata(kRequestIdKey, request_id_);
-    if (!traceparent_.empty()) context_->AddMetadata(kTraceparentKey, traceparent_);
+    AddMetadata(options_, *context_);
     response_.Clear();
     if (!block_ && image_ == nullptr) image_ = TakeImage(request_);
     const grpc::ByteBuffer message = ToMessage(request_, image_);
@@ -100,8 +97,7 @@ class EncodeOperation : public std::enable_shared_from_this<EncodeOperation> {
   v1::EncodeImageRequest request_;            // without the image, once that was taken
   std::shared_ptr<const std::string> image_;  // null: shared
   std::optional<SharedPool::Block> block_;  // where its image and its reply lie, if not in messages
-  const std::string request_id_;
-  const std::string traceparent_;
+  const EncodeOptions options_;
   const absl::Time deadline_;
   const Client::Done done_;
   const Ended ended_;
@@ -199,6 +195,7 @@ absl::Status Client::ShareMemory(uint64_t bytes, absl::Duration timeout) {
 }
 
 void Client::EncodeAsync(Image image, const EncodeOptions& options, Done done) {
+  if (absl::Status status = CheckMetadata(options); !status.ok()) return done(std::move(status));
   impl_->CallStarted();
   Impl* impl = impl_.get();
   auto explained = [impl, done = std::move(done)](absl::StatusOr<Embeddings> result) {
@@ -229,6 +226,7 @@ absl::Status Client::EncodeMany(const std::function<std::optional<Image>()>& nex
                                 const EncodeOptions& options, int in_flight,
                                 const std::function<void(ManyResult)>& sink) {
   if (in_flight < 1) return absl::InvalidArgumentError("in_flight must be 1 or more");
+  if (absl::Status status = CheckMetadata(options); !status.ok()) return status;
   return impl_->Explained(RunEncodeMany(*impl_->stub, impl_->sharing(), impl_->options.retry, next,
                                         options, in_flight, sink));
 }

@@ -56,7 +56,7 @@ struct EncodeOptions {
   std::optional<Gray16> gray16;
   // Encode: of the whole call, retries included. EncodeMany: the longest time without any reply.
   absl::Duration timeout = absl::Seconds(60);
-  std::string request_id;  // in the server's logs; made by the server if empty
+  std::string request_id;  // in the server's logs, printable ASCII; made by the server if empty
   // The caller's span, as W3C Trace Context writes it, to put the server's spans beneath it; empty: none.
   std::string traceparent;
 };
@@ -163,10 +163,12 @@ class Client {
   // server's limits, /dev/shm), UNAVAILABLE; images and rows then go as before.
   absl::Status ShareMemory(uint64_t bytes, absl::Duration timeout = absl::Seconds(10));
 
-  // Errors: the server's (see the protocol), UNAVAILABLE, DEADLINE_EXCEEDED.
+  // Errors: the server's (see the protocol), UNAVAILABLE, DEADLINE_EXCEEDED, INVALID_ARGUMENT (a request_id
+  // or traceparent that is not printable ASCII).
   absl::StatusOr<Embeddings> Encode(Image image, const EncodeOptions& options = {});
 
-  // `done` is called once, from a thread of gRPC: it should not block, and must not destroy the client.
+  // `done` is called once, from a thread of gRPC: it should not block, and must not destroy the client. Of
+  // options that cannot be sent it learns from the caller's own thread, before EncodeAsync returns.
   using Done = std::function<void(absl::StatusOr<Embeddings>)>;
   void EncodeAsync(Image image, const EncodeOptions& options, Done done);
   std::future<absl::StatusOr<Embeddings>> EncodeFuture(Image image,
@@ -176,7 +178,7 @@ class Client {
   // them at a time. `sink` is called once an image, as they finish, never twice at once. A broken stream
   // is opened again and what was not answered is sent again; what is over the server's limit of bytes
   // is answered without being sent. Returns when all are answered.
-  // Errors: INVALID_ARGUMENT (in_flight < 1); the stream's, if it could not be mended: the images in
+  // Errors: INVALID_ARGUMENT (in_flight < 1, options that Encode would refuse); the stream's, if it could not be mended: the images in
   // flight then got that status, and no more were taken.
   absl::Status EncodeMany(const std::function<std::optional<Image>()>& next,
                           const EncodeOptions& options, int in_flight,

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "client/call_metadata.h"
 #include "client/client.h"
 #include "client/commands.h"
 #include "client/flags.h"
@@ -141,6 +142,7 @@ bool WantsNpy(const EncodeArguments& args) {
 // What no single flag can say.
 absl::Status CheckTogether(EncodeArguments& args) {
   if (args.images.empty()) return absl::InvalidArgumentError("no image was given");
+  if (absl::Status status = CheckMetadata(args.options); !status.ok()) return status;
   if (!args.out.empty() && !args.out_dir.empty()) {
     return absl::InvalidArgumentError("--out and --out-dir exclude each other");
   }

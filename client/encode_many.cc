@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "client/call_metadata.h"
 #include "client/client_impl.h"
 #include "client/retry.h"
 #include "client/wire.h"
@@ -115,8 +116,7 @@ class ManyCall {
   // One stream, from its opening to its status.
   grpc::Status RunStream() {
     grpc::ClientContext context;
-    if (!options_.request_id.empty()) context.AddMetadata("x-request-id", options_.request_id);
-    if (!options_.traceparent.empty()) context.AddMetadata("traceparent", options_.traceparent);
+    AddMetadata(options_, context);
     const std::unique_ptr<Stream> stream = stub_.EncodeImages(&context);
     {
       const std::lock_guard lock(mutex_);

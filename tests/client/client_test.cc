@@ -74,6 +74,24 @@ TEST_F(ClientTest, EncodesWithAllOptions) {
   EXPECT_DOUBLE_EQ(rows->timings.compute, 0.004);
 }
 
+// gRPC ends the process over such a header.
+TEST_F(ClientTest, WhatNoHeaderCanHaveIsAnError) {
+  for (const std::string text : {"\xC3\xA4", "a\n", "a\x7F", "\t"}) {
+    EncodeOptions options = Tiny();
+    options.request_id = text;
+    const absl::Status named = client_->Encode(SmallImage(), options).status();
+    EXPECT_EQ(named.code(), absl::StatusCode::kInvalidArgument) << named;
+    EXPECT_THAT(std::string(named.message()), HasSubstr("request_id: byte"));
+    options = Tiny();
+    options.traceparent = text;
+    const absl::Status traced = client_->EncodeMany([] { return SmallImage(); }, options, 1,
+                                                    [](const ManyResult& /*result*/) {});
+    EXPECT_EQ(traced.code(), absl::StatusCode::kInvalidArgument) << traced;
+    EXPECT_THAT(std::string(traced.message()), HasSubstr("traceparent: byte"));
+  }
+  EXPECT_EQ(server_.engine->seen(), 0);
+}
+
 TEST_F(ClientTest, SendsPixels) {
   EncodeJob seen;
   server_.engine->Play([&seen](const EncodeJob& job) {

@@ -467,6 +467,8 @@ TEST_F(ServingTest, ClientsExitStatusTellsScripts) {
                                                 {"encode", good, good, "--out=x.npy"},
                                                 {"encode", good, "--out=x.txt"},
                                                 {"encode", good, "--max-tiles=33"},
+                                                {"encode", good, server, "--request-id=\xC3\xA4"},
+                                                {"encode", good, good, server, "--traceparent=\n"},
                                                 {"info", "word"},
                                                 {"nonsense"},
                                                 {}}) {
