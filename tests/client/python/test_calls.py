@@ -181,6 +181,12 @@ class AttemptsTest(unittest.TestCase):
         hint = OverloadedError(Code.RESOURCE_EXHAUSTED, "", retry_after=60)
         self.assertTrue(60 <= attempts.delay_after(hint) <= 90)
 
+    def test_thousands_of_attempts(self):
+        attempts = Attempts(RetryPolicy(max_attempts=5000), None)
+        for _ in range(3000):
+            delay = attempts.delay_after(UnavailableError(Code.UNAVAILABLE, ""))
+        self.assertTrue(5 <= delay <= 7.5, delay)
+
     def test_jitter_differs(self):
         error = UnavailableError(Code.UNAVAILABLE, "")
         delays = {Attempts(RetryPolicy(), None).delay_after(error) for _ in range(20)}

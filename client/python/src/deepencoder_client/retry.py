@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from .errors import OverloadedError, RpcError, UnavailableError
 
+_MOST_DOUBLINGS = 30
+
 
 @dataclass(frozen=True)
 class RetryPolicy:
@@ -51,7 +53,9 @@ class Attempts:
             return None
         if self._failed >= self._policy.max_attempts:
             return None
-        doubled = min(self._policy.max_delay, self._policy.first_delay * 2 ** (self._failed - 1))
+        # 2 ** 1024 is no float any more.
+        doublings = min(self._failed - 1, _MOST_DOUBLINGS)
+        doubled = min(self._policy.max_delay, self._policy.first_delay * 2**doublings)
         # Clients that failed together should not come back together, and none before its time.
         delay = max(error.retry_after or 0.0, doubled) * random.uniform(1.0, 1.5)
         remaining = self.remaining()
