@@ -55,10 +55,14 @@ def answer(request) -> object:
 
 
 class FakeServer:
-    """Serves `behaviour(request, context)`, a function that returns a reply or aborts."""
+    """Serves `behaviour(request, context)`, a function that returns a reply or aborts.
+
+    A test may set `registration`, of the same kind: it answers who registers shared memory.
+    """
 
     def __init__(self, behaviour=None, *, credentials=None, address="127.0.0.1:0", workers=16):
         self.behaviour = behaviour or (lambda request, context: answer(request))
+        self.registration = None
         self.requests = []
         self.metadata = []
         self.health = 1  # SERVING
@@ -92,7 +96,15 @@ class FakeServer:
         return reply if isinstance(reply, bytes) else reply.SerializeToString()
 
     def _info(self, request, context):
-        return protocol.ModelInfo(model="fake", embedding_width=WIDTH).SerializeToString()
+        info = protocol.ModelInfo(model="fake", embedding_width=WIDTH)
+        info.modes.add(mode=protocol.number_of("Mode", "tiny"), name="tiny", rows=2)
+        info.limits.max_image_bytes = 1 << 20
+        return info.SerializeToString()
+
+    def _register(self, request, context):
+        if self.registration is None:
+            context.abort(grpc.StatusCode.UNIMPLEMENTED, "no memory is shared")
+        return self.registration(request, context).SerializeToString()
 
     def _health(self, request, context):
         if request.service not in ("", "deepencoder.v1.VisionEncoder"):
@@ -103,6 +115,7 @@ class FakeServer:
         methods = {
             protocol.ENCODE_IMAGE: (self._encode, protocol.EncodeImageRequest),
             protocol.GET_MODEL_INFO: (self._info, protocol.GetModelInfoRequest),
+            protocol.REGISTER_REGION: (self._register, protocol.RegisterRegionRequest),
             protocol.HEALTH_CHECK: (self._health, protocol.HealthCheckRequest),
         }
 

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import threading
 import unittest
+from unittest import mock
 
 import grpc
 from deepencoder_client import (
@@ -157,6 +158,13 @@ class AsyncTest(unittest.IsolatedAsyncioTestCase):
                 self.assertTrue(await asyncio.to_thread(arrived.wait, 30))
             self.assertTrue(await asyncio.to_thread(ended.wait, 30))
             self.assertLess(self.server.calls, 20)
+
+    async def test_a_close_that_is_cancelled_closes(self):
+        async with self.connected() as client:
+            with mock.patch.object(client, "_unregister", side_effect=asyncio.CancelledError):
+                with self.assertRaises(asyncio.CancelledError):
+                    await client.close()
+            self.assertIs(client._channel.get_state(), grpc.ChannelConnectivity.SHUTDOWN)
 
     async def test_wrong_arguments(self):
         async with self.connected() as client:

@@ -44,18 +44,18 @@ client.share_memory({share})
 """,
     "shared": """
 client.share_memory({share})
-die(client._share.pool)
+die(client._sharing.share.pool)
 """,
     # Its image is being encoded; the test kills it.
     "encoding": """
 client.share_memory({share})
-print(client._share.pool.name, flush=True)
+print(client._sharing.share.pool.name, flush=True)
 client.encode({tiles!r}, mode="gundam", dtype="fp32")
 """,
     "rows held": """
 client.share_memory({share})
 rows = client.encode({page!r}, mode="tiny")
-die(client._share.pool)
+die(client._sharing.share.pool)
 """,
 }
 HEAD = """
@@ -111,7 +111,7 @@ class SharedMemoryTest(unittest.TestCase):
 
     def forget(self, client: Client) -> None:
         """Makes the server forget the client's region, as if it had been restarted."""
-        request = protocol.UnregisterRegionRequest(handle=client._share.handle).SerializeToString()
+        request = protocol.UnregisterRegionRequest(handle=client._sharing.share.handle).SerializeToString()
         client._forget(request, timeout=LIMIT_SECONDS)
 
     def test_same_rows_as_through_the_socket(self):
@@ -126,21 +126,21 @@ class SharedMemoryTest(unittest.TestCase):
         """A server that does not see this process, here by its number, gets a named object."""
         with mock.patch.object(shared_memory.os, "getpid", lambda: 1):
             client = self.sharer()
-        self.assertIs(type(client._share.pool), NamedObject)
-        self.assertFalse(has_name(client._share.pool.name))
+        self.assertIs(type(client._sharing.share.pool), NamedObject)
+        self.assertFalse(has_name(client._sharing.share.pool.name))
 
         async def kind_of_pool():
             async with AsyncClient(self.server.socket) as other:
                 with mock.patch.object(shared_memory.os, "getpid", lambda: 1):
                     await other.share_memory(SHARE)
-                return type(other._share.pool)
+                return type(other._sharing.share.pool)
 
         self.assertIs(asyncio.run(kind_of_pool()), NamedObject)
 
     def check_same_rows(self, kind):
         before = self.written()
         client = self.sharer()
-        self.assertIs(type(client._share.pool), kind)
+        self.assertIs(type(client._sharing.share.pool), kind)
         self.assertTrue(objects_of(self.server.pid))
         for target in objects_of(self.server.pid):
             self.assertTrue(target.endswith(" (deleted)"), "its name is not needed any more")
@@ -160,7 +160,7 @@ class SharedMemoryTest(unittest.TestCase):
 
     def test_rows_lie_in_the_memory_until_nobody_has_them(self):
         client = self.sharer(2 * (TINY_BYTES + (96 << 10)))  # for two calls
-        memory = np.frombuffer(client._share.pool.memory, np.uint8)
+        memory = np.frombuffer(client._sharing.share.pool.memory, np.uint8)
         first = client.encode(PAGE, mode="tiny")
         self.assertTrue(np.shares_memory(first.stored, memory))
         self.assertFalse(first.stored.flags.writeable)
@@ -218,12 +218,12 @@ class SharedMemoryTest(unittest.TestCase):
 
     def test_a_forgotten_region_is_replaced(self):
         client = self.sharer()
-        share = client._share
+        share = client._sharing.share
         self.forget(client)
         before = self.written()
         expected = client.encode(PAGE, mode="tiny").stored
         self.assertEqual(self.written(), before)
-        self.assertIsNot(client._share, share)
+        self.assertIsNot(client._sharing.share, share)
         results = list(client.encode_many([PAGE], mode="tiny"))
         np.testing.assert_array_equal(results[0].unwrap().stored, expected)
         self.assertEqual(self.written() - before, TINY_BYTES)

@@ -25,6 +25,7 @@ from .progress import progress_bar
 from .results import Result
 from .retry import Attempts, RetryPolicy
 from .server_info import Health, ModelInfo
+from .sharing import Sharing, renewal_attempts
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -56,7 +57,7 @@ class AsyncClient:
         self._register = self._channel.unary_unary(protocol.REGISTER_REGION)
         self._forget = self._channel.unary_unary(protocol.UNREGISTER_REGION)
         self._health = self._channel.unary_unary(protocol.HEALTH_CHECK)
-        self._share: Share | None = None
+        self._sharing = Sharing()
 
     async def encode(self, image: Image, **options: Unpack[EncodeOptions]) -> Embeddings:
         """Encodes one image. Options: see EncodeOptions. Raises what Client.encode raises."""
@@ -124,9 +125,7 @@ class AsyncClient:
 
     async def info(self, *, timeout: float | None = 10.0) -> ModelInfo:
         """What the server serves: modes with their token counts, limits, device, weights."""
-        request = protocol.GetModelInfoRequest().SerializeToString()
-        reply = await self._call(self._info, request, timeout)
-        return ModelInfo.from_message(protocol.ModelInfo.FromString(reply))
+        return await self._info_within(Attempts(self._retry, timeout))
 
     async def health(self, service: str = "", *, timeout: float | None = 5.0) -> Health:
         """Whether the server is ready. One attempt; raises UnavailableError if nobody answers."""
@@ -141,23 +140,14 @@ class AsyncClient:
 
     async def share_memory(self, size: int, *, timeout: float | None = 10.0) -> None:
         """As Client.share_memory."""
-        from . import shared_memory  # needs POSIX
-
-        info = await self.info(timeout=timeout)
-        for kind in shared_memory.KINDS:
-            pool = await asyncio.to_thread(kind, size)
-            with shared_memory.offered(pool):
-                reply = await self._call(self._register, pool.registration(), timeout)
-                break
-        handle = protocol.RegisterRegionResponse.FromString(reply).handle
-        before, self._share = self._share, shared_memory.Share(pool, handle, info)
-        await self._unregister(before)
+        await self._share_within(size, Attempts(self._retry, timeout))
 
     async def close(self) -> None:
         """Ends the connection; calls under way are cancelled. Rows stay valid."""
-        share, self._share = self._share, None
-        await self._unregister(share)
-        await self._channel.close()
+        try:
+            await self._unregister(self._sharing.stop())
+        finally:
+            await self._channel.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -171,21 +161,19 @@ class AsyncClient:
         await self.close()
 
     async def _encode_one(self, image: Image, options: EncodeOptions) -> Embeddings:
-        timeout = options.get("timeout", DEFAULT_TIMEOUT)
-        payload, share = await _load(image), self._share
-        call = EncodeCall(payload, options, share)
+        payload = await _load(image)
+        attempts = Attempts(self._retry, options.get("timeout", DEFAULT_TIMEOUT))
+        call = await self._start(payload, options, attempts)
         try:
-            if call.found_no_room and share is not None and share.pool.worn:
-                await self._renew(share)
             try:
                 reply = await self._call(
-                    self._encode, call.request, timeout, options, call.failed
+                    self._encode, call.next_request, attempts, options, call.failed
                 )
             except RpcError as error:
                 if not call.want_whole(error):
                     raise
-                await self._refused(share, error)
-                reply = await self._call(self._encode, call.request, timeout, options)
+                self._refused(call.share, error)
+                reply = await self._call(self._encode, call.next_request, attempts, options)
             return call.embeddings(reply)
         except DeepEncoderError:
             raise
@@ -195,20 +183,39 @@ class AsyncClient:
         finally:
             call.release()
 
-    async def _refused(self, share: Share | None, error: RpcError) -> None:
-        """The server could not use the memory. If it forgot the region, it is given another."""
-        if error.code is grpc.StatusCode.NOT_FOUND and share is not None:
-            await self._renew(share)
-        elif self._share is share:
-            self._share = None
+    async def _info_within(self, attempts: Attempts) -> ModelInfo:
+        request = protocol.GetModelInfoRequest()
+        reply = await self._call(self._info, request.SerializeToString, attempts)
+        return ModelInfo.from_message(protocol.ModelInfo.FromString(reply))
 
-    async def _renew(self, share: Share) -> None:
-        if self._share is not share:
-            return  # another task did
-        self._share = None
-        # Without memory calls work too.
-        with contextlib.suppress(DeepEncoderError, OSError):
-            await self.share_memory(share.pool.size)
+    async def _share_within(self, size: int, attempts: Attempts) -> None:
+        from . import shared_memory  # needs POSIX
+
+        info = await self._info_within(attempts)
+        for kind in shared_memory.KINDS:
+            pool = await asyncio.to_thread(kind, size)
+            with shared_memory.offered(pool):
+                reply = await self._call(self._register, pool.registration, attempts)
+                break
+        handle = protocol.RegisterRegionResponse.FromString(reply).handle
+        await self._unregister(self._sharing.start(shared_memory.Share(pool, handle, info)))
+
+    async def _start(
+        self, payload: Payload, options: EncodeOptions, attempts: Attempts
+    ) -> EncodeCall:
+        if size := self._sharing.due():
+            with self._sharing.renewing():
+                await self._share_within(size, renewal_attempts(attempts))
+        share = self._sharing.share
+        call = EncodeCall(payload, options, share)
+        if call.found_no_room and share is not None and share.pool.worn:
+            self._sharing.lost(share, replace=True)
+        return call
+
+    def _refused(self, share: Share | None, error: RpcError) -> None:
+        """The server could not use the memory. If it forgot the region, it is given another."""
+        if share is not None:
+            self._sharing.lost(share, replace=error.code is grpc.StatusCode.NOT_FOUND)
 
     async def _unregister(self, share: Share | None) -> None:
         """Otherwise the server would see it when the last rows go."""
@@ -221,17 +228,16 @@ class AsyncClient:
     async def _call(
         self,
         method: Any,
-        request: bytes,
-        timeout: float | None,
+        request: Callable[[], bytes],
+        attempts: Attempts,
         options: EncodeOptions | None = None,
         on_failure: Callable[[RpcError], None] | None = None,
     ) -> bytes:
-        """The reply, after retries."""
-        attempts = Attempts(self._retry, timeout)
+        """The reply, after retries. request: asked before each attempt."""
         while True:
             try:
                 reply: bytes = await method(
-                    request,
+                    request(),
                     timeout=attempts.remaining(),
                     metadata=self._address.metadata(options),
                 )

@@ -22,6 +22,7 @@ from .progress import progress_bar
 from .results import Result
 from .retry import Attempts, RetryPolicy
 from .server_info import Health, ModelInfo
+from .sharing import Sharing, renewal_attempts
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -60,7 +61,7 @@ class Client:
         self._register = self._channel.unary_unary(protocol.REGISTER_REGION)
         self._forget = self._channel.unary_unary(protocol.UNREGISTER_REGION)
         self._health = self._channel.unary_unary(protocol.HEALTH_CHECK)
-        self._share: Share | None = None
+        self._sharing = Sharing()
 
     def encode(self, image: Image, **options: Unpack[EncodeOptions]) -> Embeddings:
         """Encodes one image. Options: see EncodeOptions.
@@ -68,16 +69,17 @@ class Client:
         Raises InputError, OSError (a file cannot be read), RpcError, ReplyError.
         """
         check_options(options)
-        timeout = options.get("timeout", DEFAULT_TIMEOUT)
-        call = self._start(images.load(image), options)
+        payload = images.load(image)
+        attempts = Attempts(self._retry, options.get("timeout", DEFAULT_TIMEOUT))
+        call = self._start(payload, options, attempts)
         try:
             try:
-                reply = self._call(self._encode, call.request, timeout, options, call.failed)
+                reply = self._call(self._encode, call.next_request, attempts, options, call.failed)
             except RpcError as error:
                 if not call.want_whole(error):
                     raise
                 self._refused(call.share, error)
-                reply = self._call(self._encode, call.request, timeout, options)
+                reply = self._call(self._encode, call.next_request, attempts, options)
             return call.embeddings(reply)
         except DeepEncoderError:
             raise
@@ -117,9 +119,7 @@ class Client:
 
     def info(self, *, timeout: float | None = 10.0) -> ModelInfo:
         """What the server serves: modes with their token counts, limits, device, weights."""
-        request = protocol.GetModelInfoRequest().SerializeToString()
-        reply = self._call(self._info, request, timeout)
-        return ModelInfo.from_message(protocol.ModelInfo.FromString(reply))
+        return self._info_within(Attempts(self._retry, timeout))
 
     def health(self, service: str = "", *, timeout: float | None = 5.0) -> Health:
         """Whether the server is ready. One attempt; raises UnavailableError if nobody answers."""
@@ -139,29 +139,21 @@ class Client:
         the same user and with --shared-memory. The rows of results then lie in that memory, without
         a copy: a block is free again when nothing refers to its rows any more. A call for which
         there is no room goes through the socket, and so does everything if the server stops
-        sharing. Nothing is left in /dev/shm, however this process ends.
+        sharing. Memory that the server has lost (it was restarted) is replaced. Nothing is left in
+        /dev/shm, however this process ends.
 
         Raises UnsupportedError (the server shares no memory), AuthenticationError (not its user),
         LimitError (its limits), OSError (no room in /dev/shm, no POSIX shared memory), RpcError;
         images and rows then go as before.
         """
-        from . import shared_memory  # needs POSIX
-
-        info = self.info(timeout=timeout)
-        for kind in shared_memory.KINDS:
-            pool = kind(size)
-            with shared_memory.offered(pool):
-                reply = self._call(self._register, pool.registration(), timeout)
-                break
-        handle = protocol.RegisterRegionResponse.FromString(reply).handle
-        before, self._share = self._share, shared_memory.Share(pool, handle, info)
-        self._unregister(before)
+        self._share_within(size, Attempts(self._retry, timeout))
 
     def close(self) -> None:
         """Ends the connection; calls under way are cancelled. Rows stay valid."""
-        share, self._share = self._share, None
-        self._unregister(share)
-        self._channel.close()
+        try:
+            self._unregister(self._sharing.stop())
+        finally:
+            self._channel.close()
 
     def __enter__(self) -> Self:
         return self
@@ -174,27 +166,37 @@ class Client:
     ) -> None:
         self.close()
 
-    def _start(self, payload: Payload, options: EncodeOptions) -> EncodeCall:
-        share = self._share
+    def _info_within(self, attempts: Attempts) -> ModelInfo:
+        request = protocol.GetModelInfoRequest()
+        reply = self._call(self._info, request.SerializeToString, attempts)
+        return ModelInfo.from_message(protocol.ModelInfo.FromString(reply))
+
+    def _share_within(self, size: int, attempts: Attempts) -> None:
+        from . import shared_memory  # needs POSIX
+
+        info = self._info_within(attempts)
+        for kind in shared_memory.KINDS:
+            pool = kind(size)
+            with shared_memory.offered(pool):
+                reply = self._call(self._register, pool.registration, attempts)
+                break
+        handle = protocol.RegisterRegionResponse.FromString(reply).handle
+        self._unregister(self._sharing.start(shared_memory.Share(pool, handle, info)))
+
+    def _start(self, payload: Payload, options: EncodeOptions, attempts: Attempts) -> EncodeCall:
+        if size := self._sharing.due():
+            with self._sharing.renewing():
+                self._share_within(size, renewal_attempts(attempts))
+        share = self._sharing.share
         call = EncodeCall(payload, options, share)
         if call.found_no_room and share is not None and share.pool.worn:
-            self._renew(share)
+            self._sharing.lost(share, replace=True)
         return call
 
     def _refused(self, share: Share | None, error: RpcError) -> None:
         """The server could not use the memory. If it forgot the region, it is given another."""
-        if error.code is grpc.StatusCode.NOT_FOUND and share is not None:
-            self._renew(share)
-        elif self._share is share:
-            self._share = None
-
-    def _renew(self, share: Share) -> None:
-        if self._share is not share:
-            return  # another thread did
-        self._share = None
-        # Without memory calls work too.
-        with contextlib.suppress(DeepEncoderError, OSError):
-            self.share_memory(share.pool.size)
+        if share is not None:
+            self._sharing.lost(share, replace=error.code is grpc.StatusCode.NOT_FOUND)
 
     def _unregister(self, share: Share | None) -> None:
         """Otherwise the server would see it when the last rows go."""
@@ -207,17 +209,16 @@ class Client:
     def _call(
         self,
         method: Any,
-        request: bytes,
-        timeout: float | None,
+        request: Callable[[], bytes],
+        attempts: Attempts,
         options: EncodeOptions | None = None,
         on_failure: Callable[[RpcError], None] | None = None,
     ) -> bytes:
-        """The reply, after retries."""
-        attempts = Attempts(self._retry, timeout)
+        """The reply, after retries. request: asked before each attempt."""
         while True:
             try:
                 reply: bytes = method(
-                    request,
+                    request(),
                     timeout=attempts.remaining(),
                     metadata=self._address.metadata(options),
                 )

@@ -28,21 +28,25 @@ class EncodeCall:
 
     def __init__(self, payload: Payload, options: Mapping[str, Any], share: Share | None) -> None:
         self._options = options
-        self._payload: Payload | None = None  # kept only for want_whole
+        self._payload: Payload | None = None  # to be sent whole after all
         self._block: Block | None = None
         self.share = share
         if share is not None:
             self._block = share.place(payload, options)
         if share is None or self._block is None:
-            self.request = build_request(payload, options)
+            self._request = build_request(payload, options)
         else:
             self._payload = payload
-            self.request = build_request(payload, options, share.handle, self._block)
+            self._request = build_request(payload, options, share.handle, self._block)
 
     @property
     def found_no_room(self) -> bool:
         """There is shared memory, but none was free."""
         return self.share is not None and self._block is None
+
+    def next_request(self) -> bytes:
+        """What the next attempt sends."""
+        return self._request
 
     def failed(self, error: RpcError) -> None:
         """After each attempt that failed."""
@@ -62,7 +66,7 @@ class EncodeCall:
         """
         if self._block is None or self._payload is None or error.code not in _REFUSALS:
             return False
-        self.request = build_request(self._payload, self._options)
+        self._request = build_request(self._payload, self._options)
         self.release()
         return True
 

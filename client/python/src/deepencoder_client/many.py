@@ -42,7 +42,7 @@ class ManyCalls:
     def __init__(
         self,
         method: Any,
-        start: Callable[[Payload, EncodeOptions], EncodeCall],
+        start: Callable[[Payload, EncodeOptions, Attempts], EncodeCall],
         refused: Callable[[Share | None, RpcError], None],
         metadata: Callable[[], Metadata],
         retry: RetryPolicy,
@@ -102,16 +102,17 @@ class ManyCalls:
                 return
             self._taken += 1
             try:
-                call = self._start_call(images.load(image), self._options)
+                payload = images.load(image)
             except (DeepEncoderError, OSError) as error:
                 self._finished[index] = Result(index, image, error=error)
                 continue
             attempts = Attempts(self._retry, self._options.get("timeout", DEFAULT_TIMEOUT))
+            call = self._start_call(payload, self._options, attempts)
             self._start(_Item(index, image, call, attempts))
 
     def _start(self, item: _Item) -> None:
         call = self._method.future(
-            item.call.request, timeout=item.attempts.remaining(), metadata=self._metadata()
+            item.call.next_request(), timeout=item.attempts.remaining(), metadata=self._metadata()
         )
         self._calls[item.index] = item, call
         call.add_done_callback(lambda ended: self._ended.put((item, ended)))
