@@ -9,7 +9,7 @@ struct ConfinementResult {
 };
 
 // Afterwards the process can compute, take and give back memory, read from and write to `socket`, write to
-// standard error, and end. No files, no network, no processes or threads, no memory that is code: such
+// where standard error leads, and end. No files, no network, no processes or threads, no memory that is code: such
 // system calls fail with EPERM. No way back. To be called before the process has threads.
 //
 // Under a sanitizer, whose runtime needs more than that, only the limits on resources are set.

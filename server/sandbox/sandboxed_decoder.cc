@@ -5,12 +5,15 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/engine/thread_name.h"
 
 namespace deepencoder {
 namespace {
 
 // Images before a worker's last, while its successor starts.
 constexpr int kStartAhead = 16;
+// How often idle workers are looked at.
+constexpr absl::Duration kLook = absl::Seconds(1);
 
 }  // namespace
 
@@ -61,10 +64,31 @@ absl::StatusOr<std::unique_ptr<SandboxedDecoder>> SandboxedDecoder::Create(
     decoder->CountAlive(1);
     decoder->GiveBack({std::move(worker), nullptr});
   }
+  decoder->watch_ = std::thread([watched = decoder.get()] { watched->Watch(); });
   return decoder;
 }
 
-SandboxedDecoder::~SandboxedDecoder() = default;
+SandboxedDecoder::~SandboxedDecoder() {
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+  }
+  stop_.NotifyOne();
+  if (watch_.joinable()) watch_.join();
+}
+
+void SandboxedDecoder::Watch() {
+  NameThisThread("decode-watch");
+  MutexLock lock(mutex_);
+  while (!stopping_) {
+    for (Place& place : idle_) {
+      if (place.worker == nullptr) continue;
+      if (!place.worker->Resting()) place.worker->Kill();  // EnsureAlive replaces it
+      place.worker->Trim();
+    }
+    stop_.WaitFor(mutex_, kLook);
+  }
+}
 
 SandboxedDecoder::Place SandboxedDecoder::Take() {
   MutexLock lock(mutex_);
@@ -115,11 +139,16 @@ void SandboxedDecoder::CountEnd(WorkerEnd end) {
 
 absl::Status SandboxedDecoder::EnsureAlive(Place& place) {
   std::unique_ptr<WorkerProcess>& worker = place.worker;
-  if (worker != nullptr && worker->AwaitReady().ok() && worker->Listening())
+  if (worker != nullptr && worker->AwaitReady().ok() && worker->Listening() && worker->Resting()) {
     return absl::OkStatus();
-  if (worker != nullptr) {  // it ended while it was idle
+  }
+  if (worker != nullptr) {
     CountEnd(WorkerEnd::kGone);
-    if (options_.log) options_.log("a decode worker has ended while idle: replaced");
+    if (options_.log) {
+      options_.log(worker->Resting()
+                       ? "a decode worker has ended while idle: replaced"
+                       : "a decode worker used CPU time while it had no image: replaced");
+    }
     worker.reset();
     place.successor.reset();  // of a worker that is fresh now
   }

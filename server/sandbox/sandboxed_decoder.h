@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -42,7 +43,8 @@ class SandboxedDecoder final : public ImageDecoder {
  public:
   // Returns when every worker is confined and ready. To be called from a thread that lives as long as the
   // decoder: workers die with the thread that started them. `observer` may be null, or must outlive it.
-  // Errors: UNAVAILABLE, RESOURCE_EXHAUSTED: why there can be no workers here.
+  // Errors: UNAVAILABLE, RESOURCE_EXHAUSTED: why there can be no workers here. Throws std::system_error if
+  // there is no thread to be had.
   static absl::StatusOr<std::unique_ptr<SandboxedDecoder>> Create(SandboxOptions options,
                                                                   SandboxObserver* observer);
   ~SandboxedDecoder() override;  // no image that it gave may be left
@@ -69,17 +71,21 @@ class SandboxedDecoder final : public ImageDecoder {
   void GiveBack(Place place);
   // To be called before each image.
   void StartSuccessor(Place& place);
-  // Null or ended: another in its place. Errors as Start and AwaitReady.
+  // Null, ended or at work without an image: another in its place. Errors as Start and AwaitReady.
   absl::Status EnsureAlive(Place& place);
+  // A thread's: an idle worker neither goes on working nor fills its regions.
+  void Watch();
   void CountAlive(int change);
   void CountEnd(WorkerEnd end);
 
   const SandboxOptions options_;
   SandboxObserver* const observer_;
   Mutex mutex_;
-  CondVar changed_;
+  CondVar changed_, stop_;
   std::vector<Place> idle_ ABSL_GUARDED_BY(mutex_);
   int alive_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread watch_;
 };
 
 }  // namespace deepencoder

@@ -36,6 +36,10 @@ SharedRegion::~SharedRegion() {
 }
 
 void SharedRegion::Trim(size_t keep) const {
+  // By what it holds: other processes fill pages as they like.
+  constexpr uint64_t kBlock = 512;  // of st_blocks, always
+  struct stat held = {};
+  if (fstat(fd_, &held) == 0 && static_cast<uint64_t>(held.st_blocks) * kBlock <= keep) return;
   if (keep >= bytes_) return;
   // Whole pages alone are given back. Should it fail, memory stays taken, nothing else.
   (void)fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(keep),

@@ -24,7 +24,7 @@ class SharedRegion {
   std::byte* data() const { return data_; }
   size_t bytes() const { return bytes_; }
 
-  // Gives back the memory of what lies past `keep` bytes; it reads as zeros then.
+  // Of more than `keep` bytes of memory, gives back what lies past them; it reads as zeros then.
   void Trim(size_t keep) const;
 
  private:

@@ -16,7 +16,6 @@
 #include <cstring>
 #include <ctime>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
@@ -39,6 +38,8 @@ constexpr uint64_t kMemorySlack = uint64_t{128} << 20;
 constexpr uint64_t WithRounding(uint64_t bytes) { return bytes + bytes / 4; }
 // Limits go by such steps, so that one need not be set for each image of a stream.
 constexpr uint64_t kMemoryStep = uint64_t{32} << 20;
+// CPU time that a worker may use between its answer and the next image: to give back its heap takes far less.
+constexpr absl::Duration kIdleLimit = absl::Seconds(1);
 // What a worker keeps of its regions: most scans fit, and need no pages made anew.
 constexpr size_t kKeptFile = size_t{4} << 20, kKeptPixels = size_t{32} << 20;
 
@@ -182,6 +183,7 @@ absl::Status WorkerProcess::AwaitReady() {
   }
   address_space_ = hello.address_space;
   if (absl::Status status = LimitMemory(0); !status.ok()) return status;
+  cpu_at_rest_ = CpuTime();
   ready_ = true;
   return absl::OkStatus();
 }
@@ -191,6 +193,8 @@ bool WorkerProcess::Listening() const {
   pollfd readable = {.fd = socket_, .events = POLLIN, .revents = 0};
   return poll(&readable, 1, 0) == 0;  // nothing to read: no answer without a call, and no end
 }
+
+bool WorkerProcess::Resting() const { return !ready_ || CpuTime() - cpu_at_rest_ <= kIdleLimit; }
 
 absl::Status WorkerProcess::LimitMemory(uint64_t decode_bytes) {
   if (!ConfinesSystemCalls()) return absl::OkStatus();  // sanitizers map terabytes
@@ -218,11 +222,11 @@ absl::StatusOr<PictureSize> WorkerProcess::Decode(std::span<const std::byte> fil
   }
   ++images_;
   std::memcpy(file_->data(), file.data(), file.size());
-  file_bytes_ = file.size();
-  pixel_bytes_ = size_t{3} * static_cast<size_t>(header.width) * static_cast<size_t>(header.height);
   if (absl::Status status = LimitMemory(DecodeBytes(header)); !status.ok()) return status;
-  const DecodeCall call = {
-      .file_bytes = file_bytes_, .pixel_bytes = pixel_bytes_, .options = options};
+  const DecodeCall call = {.file_bytes = file.size(),
+                           .pixel_bytes = size_t{3} * static_cast<size_t>(header.width) *
+                                          static_cast<size_t>(header.height),
+                           .options = options};
   if (send(socket_, &call, sizeof(call), MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof(call))) {
     return Ended(/*timed_out=*/false);
   }
@@ -263,6 +267,7 @@ absl::StatusOr<DecodeAnswer> WorkerProcess::AwaitAnswer() {
     }
   }
   if (got != static_cast<ssize_t>(sizeof(answer))) return Ended(/*timed_out=*/false);
+  cpu_at_rest_ = CpuTime();
   return answer;
 }
 
@@ -290,8 +295,8 @@ absl::Status WorkerProcess::Ended(bool timed_out) {
 }
 
 void WorkerProcess::Trim() {
-  if (std::exchange(file_bytes_, 0) > kKeptFile) file_->Trim(kKeptFile);
-  if (std::exchange(pixel_bytes_, 0) > kKeptPixels) pixels_->Trim(kKeptPixels);
+  file_->Trim(kKeptFile);
+  pixels_->Trim(kKeptPixels);
 }
 
 }  // namespace deepencoder

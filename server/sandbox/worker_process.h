@@ -54,6 +54,10 @@ class WorkerProcess {
   // Whether it takes the next image, as far as the kernel has said.
   bool Listening() const;
 
+  // Whether it has left the CPU alone since its last answer. If not, whoever has taken it over works: to be ended.
+  bool Resting() const;
+  void Kill();
+
   // Afterwards pixels() holds the picture, upright, until the next call. Errors: the worker's own, as
   // DecodeImage, with a text that is printable ASCII; UNAVAILABLE if its memory cannot be limited; when it has ended over the image,
   // INVALID_ARGUMENT (kCrash, kTimeout) or INTERNAL (kGone), and end() says so.
@@ -64,7 +68,7 @@ class WorkerProcess {
   int images() const { return images_; }  // that it was asked to decode
   WorkerEnd end() const { return end_; }
 
-  // Gives back the memory that a large image took; pixels() are gone.
+  // Gives back what the regions hold beyond the memory of most images, whoever filled it; pixels() are gone.
   void Trim();
 
  private:
@@ -78,7 +82,6 @@ class WorkerProcess {
   absl::Status LimitMemory(uint64_t decode_bytes);
   // Errors: the worker has ended, or was given up.
   absl::StatusOr<DecodeAnswer> AwaitAnswer();
-  void Kill();
   // Collects the process, which has ended or been killed, and says what the image is answered.
   absl::Status Ended(bool timed_out);
 
@@ -88,8 +91,8 @@ class WorkerProcess {
   pid_t pid_ = -1;  // -1: none, or collected
   bool ready_ = false;
   uint64_t address_space_ = 0;
-  uint64_t memory_limit_ = 0;                // as it is in force; 0: none yet
-  size_t file_bytes_ = 0, pixel_bytes_ = 0;  // of the last image
+  uint64_t memory_limit_ = 0;   // as it is in force; 0: none yet
+  absl::Duration cpu_at_rest_;  // what it had used when it last had nothing more to do
   int images_ = 0;
   WorkerEnd end_ = WorkerEnd::kNone;
 };
