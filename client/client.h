@@ -54,7 +54,8 @@ struct EncodeOptions {
   DType dtype = DType::kBf16;    // of the reply
   std::optional<Alpha> alpha;    // the server's default if not set
   std::optional<Gray16> gray16;
-  // Encode: of the whole call, retries included. EncodeMany: the longest time without any reply.
+  // Encode: of the whole call, retries included. EncodeMany: the longest time without any reply, whether the
+  // server does not answer or does not read.
   absl::Duration timeout = absl::Seconds(60);
   std::string request_id;  // in the server's logs, printable ASCII; made by the server if empty
   // The caller's span, as W3C Trace Context writes it, to put the server's spans beneath it; empty: none.
@@ -175,11 +176,14 @@ class Client {
                                                        const EncodeOptions& options = {});
 
   // Encodes every image that `next` gives until it gives none, over one stream, at most `in_flight` of
-  // them at a time. `sink` is called once an image, as they finish, never twice at once. A broken stream
-  // is opened again and what was not answered is sent again; what is over the server's limit of bytes
-  // is answered without being sent. Returns when all are answered.
-  // Errors: INVALID_ARGUMENT (in_flight < 1, options that Encode would refuse); the stream's, if it could not be mended: the images in
-  // flight then got that status, and no more were taken.
+  // them at a time. `next` is called by the caller's thread and may wait, for a file or for what `sink` gets:
+  // meanwhile images are sent, answered and, without replies for too long, given up, though EncodeMany returns
+  // after it. `sink` is called once an image, as they finish, by other threads, never twice at once; how long
+  // it takes is not held against the server. A broken stream is opened again and what was not answered is
+  // sent again; what is over the server's limit of bytes is answered without being sent. Returns when all
+  // are answered.
+  // Errors: INVALID_ARGUMENT (in_flight < 1, options that Encode would refuse); the stream's, if it could not
+  // be mended: the images in flight then got that status, and no more were taken.
   absl::Status EncodeMany(const std::function<std::optional<Image>()>& next,
                           const EncodeOptions& options, int in_flight,
                           const std::function<void(ManyResult)>& sink);

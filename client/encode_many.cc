@@ -1,8 +1,10 @@
-// Many images over one stream: this thread writes, another reads; a stream that breaks is opened again.
+// Many images over one stream, which is opened again if it breaks. The caller's thread asks the source; others
+// write, read, and watch the time, none of which the others hold up.
 #include <grpcpp/client_context.h>
 #include <grpcpp/support/sync_stream.h>
 
 #include <algorithm>
+#include <atomic>
 #include <charconv>
 #include <condition_variable>
 #include <map>
@@ -10,6 +12,7 @@
 #include <mutex>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -20,6 +23,8 @@
 
 namespace deepencoder::client {
 namespace {
+
+constexpr absl::Duration kLongestWait = absl::Hours(1);  // for what is notified
 
 using Stream = grpc::ClientReaderWriter<v1::EncodeImageRequest, v1::EncodeImageResponse>;
 
@@ -49,9 +54,64 @@ class ManyCall {
 
   absl::Status Run() {
     AskLimit();
+    absl::Status status;
+    std::thread streams([this, &status] { status = RunStreams(); });
+    Feed();
+    streams.join();
+    return status;
+  }
+
+ private:
+  bool finished() const { return source_empty_ && pending_.empty(); }
+
+  // ---------------------------------------------------------------- the caller's thread: the source
+
+  // It may read a file or wait for others: meanwhile images are sent and answered.
+  void Feed() {
+    while (WaitForRoom()) {
+      std::optional<Image> image = next_();
+      if (image) {
+        Add(next_index_++, *std::move(image));
+        continue;
+      }
+      const std::lock_guard lock(mutex_);
+      source_empty_ = true;
+      changed_.notify_all();
+      return;
+    }
+  }
+
+  // False if no more images are taken.
+  bool WaitForRoom() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return !given_up_.ok() || pending_.size() < in_flight_; });
+    return given_up_.ok();
+  }
+
+  void Add(size_t index, Image image) {
+    // It would be refused, after all its bytes.
+    if (SizeOf(image) > max_bytes_) return Give({index, TooLarge(SizeOf(image))});
+    auto request = std::make_shared<v1::EncodeImageRequest>(ToRequest(std::move(image), options_));
+    request->set_id(std::to_string(index));
+    std::optional<SharedPool::Block> block;
+    if (sharing_ != nullptr) block = sharing_->Place(*request);
+    {
+      const std::lock_guard lock(mutex_);
+      if (given_up_.ok()) {
+        pending_.emplace(index, Pending{std::move(request), std::move(block), Attempts(retry_)});
+        changed_.notify_all();
+        return;
+      }
+    }
+    Give({index, given_up_});  // which stays as it is
+  }
+
+  // ---------------------------------------------------------------- the streams, one after another
+
+  absl::Status RunStreams() {
     while (true) {
       const grpc::Status status = RunStream();
-      if (finished()) return absl::OkStatus();
+      if (AllAnswered()) return absl::OkStatus();
       // The stream ended although images are left: because of one that should not have been sent?
       if (status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED && FailTooLarge()) continue;
       const grpc::StatusCode code =
@@ -63,8 +123,10 @@ class ManyCall {
     }
   }
 
- private:
-  bool finished() const { return source_empty_ && pending_.empty(); }
+  bool AllAnswered() {
+    const std::lock_guard lock(mutex_);
+    return finished();
+  }
 
   static uint64_t SizeOf(const Image& image) {
     return image.encoded.empty() ? image.rgb.size() : image.encoded.size();
@@ -76,7 +138,7 @@ class ManyCall {
 
   absl::Status TooLarge(uint64_t bytes) const {
     return absl::ResourceExhaustedError(
-        absl::StrCat("the image has ", bytes, " bytes; the server's limit is ", max_bytes_));
+        absl::StrCat("the image has ", bytes, " bytes; the server's limit is ", max_bytes_.load()));
   }
 
   // Answers the images that are over a limit which was not known when they were sent (the server did
@@ -84,18 +146,16 @@ class ManyCall {
   // if there is none.
   bool FailTooLarge() {
     AskLimit();
-    bool failed = false;
-    for (auto at = pending_.begin(); at != pending_.end();) {
-      const uint64_t bytes = SizeOf(*at->second.request);
-      if (bytes <= max_bytes_) {
-        ++at;
-        continue;
+    std::vector<std::pair<size_t, uint64_t>> too_large;  // index and bytes
+    {
+      const std::lock_guard lock(mutex_);
+      for (const auto& [index, pending] : pending_) {
+        const uint64_t bytes = SizeOf(*pending.request);
+        if (bytes > max_bytes_) too_large.emplace_back(index, bytes);
       }
-      Give({at->first, TooLarge(bytes)});
-      at = pending_.erase(at);
-      failed = true;
     }
-    return failed;
+    for (const auto& [index, bytes] : too_large) Answer({index, TooLarge(bytes)});
+    return !too_large.empty();
   }
 
   // A server that does not answer is met again by the stream, which says so.
@@ -107,10 +167,19 @@ class ManyCall {
     if (info.limits().max_image_bytes() != 0) max_bytes_ = info.limits().max_image_bytes();
   }
 
-  // The reader gives what the server answered, the writer what it need not send.
+  // The reader gives what the server answered, the others what was not sent or not answered.
   void Give(ManyResult result) {
     const std::lock_guard lock(sink_mutex_);
     sink_(std::move(result));
+  }
+
+  // Its place is given away only after the sink has it, so that results do not pile up.
+  void Answer(ManyResult result) {
+    const size_t index = result.index;
+    Give(std::move(result));
+    const std::lock_guard lock(mutex_);
+    pending_.erase(index);
+    changed_.notify_all();
   }
 
   // One stream, from its opening to its status.
@@ -121,86 +190,54 @@ class ManyCall {
     {
       const std::lock_guard lock(mutex_);
       reading_ = true;
-      last_reply_ = absl::Now();
+      timed_out_ = false;
+      waiting_since_ = absl::Now();
       for (auto& [index, pending] : pending_) pending.sent = false;
     }
     std::thread reader([this, &stream] { ReadAll(*stream); });
-    const bool timed_out = !WriteAll(*stream);
-    if (timed_out) {
-      context.TryCancel();
-    } else {
-      stream->WritesDone();
-    }
+    std::thread watch([this, &context] { Watch(context); });
+    WriteAll(*stream);
     reader.join();
+    watch.join();
     grpc::Status status = stream->Finish();
+    const std::lock_guard lock(mutex_);
     // What was not answered the server may still write.
     for (auto& [index, pending] : pending_) {
       if (pending.sent && pending.block) pending.block->Abandon();
     }
-    if (timed_out) return {grpc::StatusCode::DEADLINE_EXCEEDED, "no reply within the timeout"};
+    if (timed_out_) return {grpc::StatusCode::DEADLINE_EXCEEDED, "no reply within the timeout"};
     return status;
   }
 
-  // Sends until all is answered or the stream has ended; false if no reply came for too long.
-  bool WriteAll(Stream& stream) {
-    while (true) {
-      std::shared_ptr<const v1::EncodeImageRequest> request;
-      bool wants_new = false;
-      {
-        std::unique_lock lock(mutex_);
-        while (reading_ && !finished()) {
-          request = TakeRetry();
-          wants_new = request == nullptr && !source_empty_ && pending_.size() < in_flight_;
-          if (request != nullptr || wants_new) break;
-          changed_.wait_for(lock, absl::ToChronoNanoseconds(NextWake() - absl::Now()));
-          if (reading_ && AnySent() && absl::Now() >= last_reply_ + options_.timeout) return false;
-        }
-      }
-      // Neither under the lock: the source may read a file, and writing waits for the server.
-      if (wants_new) request = TakeNew();
-      if (request == nullptr && !wants_new) return true;
-      if (request != nullptr && !stream.Write(*request)) return true;
+  // Sends until all is answered or the stream has ended. A write waits for as long as the server does not read.
+  void WriteAll(Stream& stream) {
+    while (const auto request = NextToSend()) {
+      if (!stream.Write(*request)) return;
     }
+    stream.WritesDone();
   }
 
-  // An image that was sent before and whose time has come again; null if there is none.
-  std::shared_ptr<const v1::EncodeImageRequest> TakeRetry() {
-    for (auto& [index, pending] : pending_) {
-      if (pending.sent || pending.not_before > absl::Now()) continue;
-      MarkSent(pending);
-      return pending.request;
+  // Waits for it; null if there will be none on this stream.
+  std::shared_ptr<const v1::EncodeImageRequest> NextToSend() {
+    std::unique_lock lock(mutex_);
+    while (reading_ && !finished()) {
+      if (auto request = TakeDue()) return request;
+      changed_.wait_for(lock, absl::ToChronoNanoseconds(NextDue() - absl::Now()));
     }
+    waiting_since_ = absl::Now();
     return nullptr;
   }
 
-  // The next image of the source that the server would take; null if it has no more.
-  std::shared_ptr<const v1::EncodeImageRequest> TakeNew() {
-    std::optional<Image> image = next_();
-    for (; image && SizeOf(*image) > max_bytes_; image = next_()) {
-      // It would be refused, after all its bytes.
-      Give({next_index_++, TooLarge(SizeOf(*image))});
+  // A new image, or one that was sent before and whose time has come again; null if there is none.
+  std::shared_ptr<const v1::EncodeImageRequest> TakeDue() {
+    for (auto& [index, pending] : pending_) {
+      if (pending.sent || pending.not_before > absl::Now()) continue;
+      // The time without replies counts from when there is something to reply to.
+      if (!AnySent()) waiting_since_ = absl::Now();
+      pending.sent = true;
+      return pending.request;
     }
-    std::shared_ptr<v1::EncodeImageRequest> request;
-    std::optional<SharedPool::Block> block;
-    if (image) {
-      request = std::make_shared<v1::EncodeImageRequest>(ToRequest(*std::move(image), options_));
-      request->set_id(std::to_string(next_index_));
-      if (sharing_ != nullptr) block = sharing_->Place(*request);
-    }
-    const std::lock_guard lock(mutex_);
-    if (request == nullptr) {
-      source_empty_ = true;
-    } else {
-      Pending pending{request, std::move(block), Attempts(retry_)};
-      MarkSent(pending_.emplace(next_index_++, std::move(pending)).first->second);
-    }
-    return request;
-  }
-
-  // The time without replies counts from when there is something to reply to.
-  void MarkSent(Pending& pending) {
-    if (!AnySent()) last_reply_ = absl::Now();
-    pending.sent = true;
+    return nullptr;
   }
 
   bool AnySent() const {
@@ -208,13 +245,29 @@ class ManyCall {
                        [](const auto& entry) { return entry.second.sent; });
   }
 
-  // When there may be something to do although no reply has come.
-  absl::Time NextWake() const {
-    absl::Time wake = std::min(last_reply_ + options_.timeout, absl::Now() + absl::Hours(1));
+  absl::Time NextDue() const {
+    absl::Time due = absl::Now() + kLongestWait;
     for (const auto& [index, pending] : pending_) {
-      if (!pending.sent) wake = std::min(wake, pending.not_before);
+      if (!pending.sent) due = std::min(due, pending.not_before);
     }
-    return wake;
+    return due;
+  }
+
+  // Ends the stream of a server that owes a reply, or the stream's end, for too long. The sink's time is not the
+  // server's, whose replies wait meanwhile.
+  void Watch(grpc::ClientContext& context) {
+    std::unique_lock lock(mutex_);
+    while (reading_) {
+      const bool server_owes = !in_sink_ && (AnySent() || finished());
+      // What it owes from later on is due after that time too.
+      const absl::Time due = (server_owes ? waiting_since_ : absl::Now()) + options_.timeout;
+      if (due <= absl::Now()) {
+        timed_out_ = true;
+        context.TryCancel();
+        return;
+      }
+      changed_.wait_for(lock, absl::ToChronoNanoseconds(std::min(due - absl::Now(), kLongestWait)));
+    }
   }
 
   void ReadAll(Stream& stream) {
@@ -237,7 +290,7 @@ class ManyCall {
       const std::lock_guard lock(mutex_);
       const auto at = pending_.find(index);
       if (error != std::errc() || stop != id.data() + id.size() || at == pending_.end()) return;
-      last_reply_ = absl::Now();
+      waiting_since_ = absl::Now();
       stream_attempts_.Reset();
       pending = &at->second;
       if (response.has_error() &&
@@ -245,12 +298,12 @@ class ManyCall {
         changed_.notify_all();
         return;
       }
-      // Its place is given away only after the sink has it, so that results do not pile up.
+      in_sink_ = true;
     }
-    Give({index, ResultOf(*pending, std::move(response))});
+    Answer({index, ResultOf(*pending, std::move(response))});
     const std::lock_guard lock(mutex_);
-    pending_.erase(index);
-    changed_.notify_all();
+    in_sink_ = false;
+    waiting_since_ = absl::Now();
   }
 
   // If it failed because of its memory: sends the image again, at once, through the socket.
@@ -291,7 +344,14 @@ class ManyCall {
   absl::Status GiveUp(const grpc::Status& status) {
     absl::Status why = status.ok() ? absl::UnavailableError("the server ended the stream too early")
                                    : ToStatus(status);
-    for (const auto& [index, pending] : pending_) Give({index, why});
+    std::vector<size_t> left;
+    {
+      const std::lock_guard lock(mutex_);
+      given_up_ = why;
+      for (const auto& [index, pending] : pending_) left.push_back(index);
+      changed_.notify_all();
+    }
+    for (const size_t index : left) Give({index, why});
     return why;
   }
 
@@ -303,16 +363,18 @@ class ManyCall {
   const size_t in_flight_;
   const std::function<void(ManyResult)>& sink_;
   Attempts stream_attempts_;
-  uint64_t max_bytes_ = UINT64_MAX;  // of an image
+  std::atomic<uint64_t> max_bytes_ = UINT64_MAX;  // of an image
+  size_t next_index_ = 0;                         // the caller's thread alone
   std::mutex sink_mutex_;
 
-  std::mutex mutex_;  // of what follows while a reader runs
+  std::mutex mutex_;  // of what follows
   std::condition_variable changed_;
   std::map<size_t, Pending> pending_;  // by index
-  size_t next_index_ = 0;              // the writer's alone
   bool source_empty_ = false;
-  bool reading_ = false;
-  absl::Time last_reply_;
+  absl::Status given_up_;  // why no more images are taken
+  bool reading_ = false, timed_out_ = false;
+  bool in_sink_ = false;      // the reader
+  absl::Time waiting_since_;  // for the server
 };
 
 }  // namespace

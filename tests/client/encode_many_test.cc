@@ -1,5 +1,6 @@
 // EncodeMany against the real RPC layer over a PuppetEngine.
 #include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "client/client.h"
@@ -149,6 +151,111 @@ TEST_F(EncodeManyTest, TimesOutWithoutAnyReply) {
   const absl::Status status = Run(5, 2, options);
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_EQ(results_.size(), 2);
+}
+
+// Reads nothing of its stream.
+class DeafServer final : public v1::VisionEncoder::Service {
+ public:
+  grpc::Status EncodeImages(grpc::ServerContext* context,
+                            grpc::ServerReaderWriter<v1::EncodeImageResponse,
+                                                     v1::EncodeImageRequest>* /*stream*/) override {
+    cancelled = Eventually([context] { return context->IsCancelled(); });
+    return grpc::Status::OK;
+  }
+  std::atomic<bool> cancelled{false};
+};
+
+TEST(EncodeManyDeafTest, TimesOutInTheMiddleOfAnImage) {
+  DeafServer service;
+  const std::string address =
+      "unix:" + testing::TempDir() + "encode_many_test." + std::to_string(getpid()) + ".sock";
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort(address, grpc::InsecureServerCredentials());
+  builder.RegisterService(&service);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  const auto client = *Client::Create(address, Impatient(1));
+  EncodeOptions options = Tiny();
+  options.timeout = absl::Milliseconds(50);
+  bool given = false;
+  std::vector<absl::StatusCode> codes;
+  const absl::Status status = client->EncodeMany(
+      [&given]() -> std::optional<Image> {
+        if (std::exchange(given, true)) return std::nullopt;
+        return SmallImage(std::string(64 << 20, 'x'));  // more than any buffer on the way takes
+      },
+      options, 1,
+      [&](const ManyResult& result) { codes.push_back(result.embeddings.status().code()); });
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
+  EXPECT_THAT(codes, testing::ElementsAre(absl::StatusCode::kDeadlineExceeded));
+  server->Shutdown();
+  EXPECT_TRUE(service.cancelled);
+}
+
+// A pipe that nobody reads for a while.
+TEST_F(EncodeManyTest, TheSinksTimeIsNotTheServers) {
+  server_.engine->Play([](const EncodeJob& job) { return FilledResult(job); });
+  EncodeOptions options = Tiny();
+  options.timeout = absl::Seconds(2);
+  int next = 0, good = 0;
+  const absl::Status status = client_->EncodeMany(
+      [&]() -> std::optional<Image> {
+        if (next++ == 4) return std::nullopt;
+        return SmallImage();
+      },
+      options, 2,
+      [&](const ManyResult& result) {
+        if (result.index == 0) absl::SleepFor(2 * options.timeout);
+        good += result.embeddings.ok() ? 1 : 0;
+      });
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(good, 4);
+}
+
+// A source whose second image waits until the first was answered. Whether it was; the status of both.
+struct WaitingSource {
+  bool answered_meanwhile = false;
+  absl::Status first, whole;
+};
+
+WaitingSource WaitForTheFirst(Client& client, const EncodeOptions& options) {
+  WaitingSource outcome;
+  std::atomic<bool> answered{false};
+  bool given = false;
+  outcome.whole = client.EncodeMany(
+      [&]() -> std::optional<Image> {
+        if (!std::exchange(given, true)) return SmallImage();
+        outcome.answered_meanwhile = Eventually([&] { return answered.load(); });
+        return std::nullopt;
+      },
+      options, 2,
+      [&](const ManyResult& result) {
+        outcome.first = result.embeddings.status();
+        answered = true;
+      });
+  return outcome;
+}
+
+TEST_F(EncodeManyTest, ASourceThatWaitsDoesNotHoldUpRetries) {
+  std::atomic<int> calls{0};
+  server_.engine->Play([&calls](const EncodeJob& job) -> absl::StatusOr<EncodeResult> {
+    if (calls++ == 0) {
+      return WithRetryAfter(absl::ResourceExhaustedError("full"), absl::Milliseconds(1));
+    }
+    return FilledResult(job);
+  });
+  const WaitingSource outcome = WaitForTheFirst(*client_, Tiny());
+  EXPECT_TRUE(outcome.answered_meanwhile);
+  EXPECT_TRUE(outcome.first.ok()) << outcome.first;
+  EXPECT_TRUE(outcome.whole.ok()) << outcome.whole;
+}
+
+TEST_F(EncodeManyTest, ASourceThatWaitsDoesNotHoldUpTheTimeout) {
+  EncodeOptions options = Tiny();
+  options.timeout = absl::Milliseconds(50);
+  const WaitingSource outcome = WaitForTheFirst(*client_, options);
+  EXPECT_TRUE(outcome.answered_meanwhile);
+  EXPECT_EQ(outcome.first.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(outcome.whole.code(), absl::StatusCode::kDeadlineExceeded);
 }
 
 // A rolling restart: the first server drains and goes, another comes to the same address.
