@@ -123,10 +123,14 @@ std::optional<SharedPool::Block> Sharing::Place(v1::EncodeImageRequest& request)
     return std::nullopt;
   }
   std::optional<Region> region;
+  bool replace = false;
   {
     const std::lock_guard lock(mutex_);
     region = region_;
+    replace = !region && !replacing_ && replace_at_ && absl::Now() >= *replace_at_;
+    if (replace) replacing_ = true;
   }
+  if (replace) Replace(replace_kind_);
   if (!region) return std::nullopt;
   std::optional<SharedPool::Block> block =
       region->pool->Take(SharedPool::Rounded(image.size()) + reply);
@@ -202,23 +206,42 @@ void Sharing::Replace(SharedPool::Kind kind) {
   auto pool = SharedPool::Create(bytes_, kind);
   if (!pool.ok()) {
     const std::lock_guard lock(mutex_);
-    replacing_ = false;
+    ReplaceLater(kind);
     return;
   }
   call_started_();
   auto registration = std::make_shared<Registration>(*std::move(pool), absl::Now() + kCallTimeout);
   stub_->async()->RegisterRegion(
       registration->context.get(), &registration->request, &registration->response,
-      [this, registration](const grpc::Status& status) {
+      [self = shared_from_this(), registration](const grpc::Status& status) mutable {
         registration->pool->Unlink();
         {
-          const std::lock_guard lock(mutex_);
-          replacing_ = false;
-          if (status.ok()) region_ = Region{registration->pool, registration->response.handle()};
+          const std::lock_guard lock(self->mutex_);
+          if (status.ok() || IsRefusal(status.error_code())) {
+            self->replacing_ = false;
+            self->replace_at_.reset();
+            self->replacements_.Reset();
+          } else {
+            self->ReplaceLater(registration->pool->kind());
+          }
+          if (status.ok()) {
+            self->region_ = Region{registration->pool, registration->response.handle()};
+          }
         }
         registration->context.reset();  // it holds the channel, which may end only after this
-        call_ended_();
+        // So does this, if ShareMemory has put another in its place.
+        const std::function<void()> ended = self->call_ended_;
+        self.reset();
+        ended();
       });
+}
+
+void Sharing::ReplaceLater(SharedPool::Kind kind) {
+  replacing_ = false;
+  const auto pause =
+      replacements_.DelayAfter(grpc::StatusCode::UNAVAILABLE, std::nullopt, absl::InfiniteFuture());
+  if (pause) replace_at_ = absl::Now() + *pause;
+  replace_kind_ = kind;
 }
 
 }  // namespace deepencoder::client

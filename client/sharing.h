@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -15,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/client.h"
+#include "client/retry.h"
 #include "client/shared_pool.h"
 #include "deepencoder/v1/shared_memory.grpc.pb.h"
 #include "deepencoder/v1/vision_encoder.pb.h"
@@ -22,10 +24,10 @@
 namespace deepencoder::client {
 
 // Thread-safe.
-class Sharing {
+class Sharing : public std::enable_shared_from_this<Sharing> {
  public:
-  // `call_started` and `call_ended` surround what goes on behind the caller's back: the object must live
-  // until they are even.
+  // `call_started` and `call_ended` surround what goes on behind the caller's back, which keeps the object: what
+  // they belong to must live until they are even. Made by make_shared.
   Sharing(const std::shared_ptr<grpc::Channel>& channel, v1::ModelInfo info, uint64_t bytes,
           std::function<void()> call_started, std::function<void()> call_ended);
   ~Sharing();  // tells the server
@@ -52,7 +54,7 @@ class Sharing {
   // Whether a call that used a block failed because of it: it is then made again without.
   static bool IsRefusal(grpc::StatusCode code);
   // After a refusal. A region that the server has forgotten (it restarted, or was not called for long) is
-  // replaced in the background; otherwise nothing is shared any more.
+  // replaced in the background, again and again with pauses if that fails; otherwise nothing is shared any more.
   void OnRefusal(grpc::StatusCode code, const SharedPool::Block& block);
 
  private:
@@ -68,6 +70,8 @@ class Sharing {
   // Stops using `pool`, if it is the one in use; true if this is the caller who should replace it.
   bool Drop(const std::shared_ptr<SharedPool>& pool, bool replace);
   void Replace(SharedPool::Kind kind);
+  // After an attempt to replace; with the lock held.
+  void ReplaceLater(SharedPool::Kind kind);
 
   const std::unique_ptr<v1::SharedMemory::Stub> stub_;
   const v1::ModelInfo info_;
@@ -76,6 +80,9 @@ class Sharing {
   std::mutex mutex_;
   std::optional<Region> region_;
   bool replacing_ = false;
+  Attempts replacements_{{.max_attempts = std::numeric_limits<int>::max()}};
+  std::optional<absl::Time> replace_at_;  // by the next call then
+  SharedPool::Kind replace_kind_ = SharedPool::Kind::kMemfd;
 };
 
 // Whether the call's status is the server's own answer: then it is done with the call's memory. Otherwise
