@@ -58,7 +58,8 @@ class EncodeOperation : public std::enable_shared_from_this<EncodeOperation> {
 
  private:
   void OnAnswer(const grpc::Status& status) {
-    if (block_ && !IsServersAnswer(*context_, status)) block_->Abandon();
+    const bool may_be_written = block_ && !IsServersAnswer(*context_, status);
+    if (may_be_written) block_->Abandon();
     if (status.ok()) return End(Result());
     if (block_ && Sharing::IsRefusal(status.error_code())) {
       Sharing::TakeBack(request_, *block_);
@@ -68,6 +69,10 @@ class EncodeOperation : public std::enable_shared_from_this<EncodeOperation> {
     }
     const auto delay = attempts_.DelayAfter(status.error_code(), RetryDelayOf(status), deadline_);
     if (!delay) return End(ToStatus(status));
+    if (may_be_written) {  // by the attempt that has failed: the next one's reply must not lie there
+      Sharing::TakeBack(request_, *block_);
+      block_ = sharing_->Place(request_);
+    }
     alarm_ = std::make_unique<grpc::Alarm>();
     alarm_->Set(absl::ToChronoTime(absl::Now() + *delay),
                 [self = shared_from_this()](bool /*expired*/) {

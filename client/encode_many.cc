@@ -201,9 +201,8 @@ class ManyCall {
     watch.join();
     grpc::Status status = stream->Finish();
     const std::lock_guard lock(mutex_);
-    // What was not answered the server may still write.
     for (auto& [index, pending] : pending_) {
-      if (pending.sent && pending.block) pending.block->Abandon();
+      if (pending.sent && pending.block) LeaveBlock(pending);
     }
     if (timed_out_) return {grpc::StatusCode::DEADLINE_EXCEEDED, "no reply within the timeout"};
     return status;
@@ -317,6 +316,16 @@ class ManyCall {
     pending.request = std::move(whole);
     pending.sent = false;
     return true;
+  }
+
+  // The server, which has not answered, may still write there: neither another image nor this one's next
+  // attempt uses the block.
+  void LeaveBlock(Pending& pending) {
+    pending.block->Abandon();
+    auto again = std::make_shared<v1::EncodeImageRequest>(*pending.request);
+    Sharing::TakeBack(*again, *pending.block);
+    pending.block = sharing_->Place(*again);
+    pending.request = std::move(again);
   }
 
   bool RetryLater(Pending& pending, const v1::Error& error) {
