@@ -287,7 +287,7 @@ int RunLoadTest(const BenchArguments& args, const Style& style) {
       status.ok() ? (*client)->Info() : absl::StatusOr<ModelInfo>(status);
   if (!info.ok()) {
     PrintError("bench: " + Describe(info.status()));
-    return client.ok() ? kExitUnreachable : kExitUsage;
+    return client.ok() ? ExitStatusOf(info.status()) : kExitUsage;
   }
   if (args.shared_mib > 0) status = (*client)->ShareMemory(uint64_t(args.shared_mib) << 20);
   if (!status.ok()) {

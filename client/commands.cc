@@ -83,6 +83,11 @@ std::string ServerFromEnvironment() {
   return server != nullptr && *server != '\0' ? server : kDefaultServer;
 }
 
+int ExitStatusOf(const absl::Status& error) {
+  const bool silent = absl::IsUnavailable(error) || absl::IsDeadlineExceeded(error);
+  return silent ? kExitUnreachable : kExitFailed;
+}
+
 void PrintError(const std::string& text) {
   std::fputs(("deepencoder: " + text + "\n").c_str(), stderr);
 }
@@ -110,8 +115,7 @@ int RunInfo(const std::vector<std::string>& args) {
       client.ok() ? (*client)->Info(timeout) : absl::StatusOr<ModelInfo>(client.status());
   if (!info.ok()) {
     PrintError(Describe(info.status()));
-    if (!client.ok()) return kExitUsage;
-    return absl::IsUnauthenticated(info.status()) ? kExitFailed : kExitUnreachable;
+    return client.ok() ? ExitStatusOf(info.status()) : kExitUsage;
   }
   std::fputs((json ? InfoJson(*info) : InfoText(*info)).c_str(), stdout);
   return kExitOk;
@@ -149,7 +153,8 @@ int RunHealth(const std::vector<std::string>& args) {
       stub->Check(&context, grpc::health::v1::HealthCheckRequest(), &response);
   if (!status.ok()) {
     PrintError(values.server + ": " + status.error_message());
-    return kExitUnreachable;
+    return ExitStatusOf(
+        absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message()));
   }
   const std::string& name = HealthCheckResponse::ServingStatus_Name(response.status());
   std::fputs((json ? "{\"status\":" + JsonString(name) + "}\n" : name + "\n").c_str(), stdout);

@@ -22,6 +22,9 @@ int RunInfo(const std::vector<std::string>& args);
 int RunHealth(const std::vector<std::string>& args);
 int RunReload(const std::vector<std::string>& args);
 
+// That of a call's error: kExitUnreachable if the server was not there or did not answer, else kExitFailed.
+int ExitStatusOf(const absl::Status& error);
+
 // "deepencoder: text" on standard error.
 void PrintError(const std::string& text);
 // `status` for people: "INVALID_ARGUMENT: the file ends early".

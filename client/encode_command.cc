@@ -240,7 +240,7 @@ class Reporter {
     progress_.Clear();
     if (!result.ok()) {
       ++failed_;
-      if (result.status().code() == absl::StatusCode::kUnavailable) ++unreachable_;
+      if (ExitStatusOf(result.status()) == kExitUnreachable) ++unreachable_;
       if (args_.json) std::fputs(FailureJson(image, result.status()).c_str(), stdout);
       PrintError(image + ": " + Describe(result.status()));
     } else if (!args_.quiet) {

@@ -1,7 +1,9 @@
 // deepencoder: the client program.
 #include <malloc.h>
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -81,16 +83,17 @@ const Command* Find(const std::string& name) {
   return nullptr;
 }
 
-}  // namespace
+// What was printed may only now meet a full disk.
+int Flushed(int status) {
+  const bool printed = std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout.flush();
+  if (printed) return status;
+  deepencoder::client::PrintError(std::string("standard output: ") + std::strerror(errno));
+  return status == deepencoder::client::kExitOk ? deepencoder::client::kExitFailed : status;
+}
 
-int main(int argc, char** argv) {
+int Run(Words words) {
   using deepencoder::client::kExitOk;
   using deepencoder::client::kExitUsage;
-  // Debian's Abseil looks for deadlocks at every lock of gRPC's, under one lock of the whole process.
-  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
-  mallopt(M_MMAP_THRESHOLD, kMapped);
-  mallopt(M_TRIM_THRESHOLD, kKeptAtEnd);
-  Words words(argv + 1, argv + argc);
   if (words.empty()) {
     std::fputs(Help().c_str(), stderr);
     return kExitUsage;
@@ -111,4 +114,14 @@ int main(int argc, char** argv) {
   deepencoder::client::PrintError("unknown command '" + name +
                                   "'; 'deepencoder --help' lists the commands");
   return kExitUsage;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  // Debian's Abseil looks for deadlocks at every lock of gRPC's, under one lock of the whole process.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+  mallopt(M_MMAP_THRESHOLD, kMapped);
+  mallopt(M_TRIM_THRESHOLD, kKeptAtEnd);
+  return Flushed(Run(Words(argv + 1, argv + argc)));
 }

@@ -103,7 +103,7 @@ int RunReload(const std::vector<std::string>& words) {
     const absl::Status described(static_cast<absl::StatusCode>(status.error_code()),
                                  status.error_message());
     PrintError("reload: " + Describe(described));
-    return status.error_code() == grpc::StatusCode::UNAVAILABLE ? kExitUnreachable : kExitFailed;
+    return ExitStatusOf(described);
   }
   std::fputs((args.json ? Json(reply) : Text(reply)).c_str(), stdout);
   return kExitOk;

@@ -2,10 +2,12 @@
 
 #include <cstdint>
 #include <cstdio>
-#include <fstream>
+#include <memory>
 #include <string_view>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "encoder/weights/atomic_file.h"
 
 namespace deepencoder::client {
 namespace {
@@ -21,17 +23,15 @@ std::string LittleEndian(uint64_t value, int bytes) {
 
 // The file is there complete or not at all.
 absl::Status WriteParts(const std::string& path, const std::vector<std::string_view>& parts) {
-  const std::string temporary = path + ".part";
-  std::ofstream file(temporary, std::ios::binary);
+  absl::StatusOr<std::unique_ptr<AtomicFile>> file = AtomicFile::Create(path);
+  if (!file.ok()) return file.status();
+  uint64_t offset = 0;
   for (const std::string_view part : parts) {
-    file.write(part.data(), static_cast<std::streamsize>(part.size()));
+    absl::Status status = (*file)->WriteAt(offset, part.data(), part.size());
+    if (!status.ok()) return status;
+    offset += part.size();
   }
-  file.close();
-  if (!file || std::rename(temporary.c_str(), path.c_str()) != 0) {
-    std::remove(temporary.c_str());
-    return absl::UnavailableError(path + ": cannot be written");
-  }
-  return absl::OkStatus();
+  return (*file)->Commit();
 }
 
 std::string_view SafetensorsType(DType dtype) {

@@ -1,24 +1,20 @@
 #include "server/ready_file.h"
 
-#include <cstdio>
-#include <fstream>
+#include "absl/strings/str_cat.h"
+#include "encoder/weights/atomic_file.h"
 
 namespace deepencoder {
 
 absl::Status WriteReadyFile(const std::string& path, const std::vector<std::string>& grpc_addresses,
                             const std::string& metrics_address, const std::string& admin_address) {
-  const std::string temporary = path + ".new";
-  {
-    std::ofstream file(temporary);
-    for (const std::string& address : grpc_addresses) file << "grpc=" << address << "\n";
-    if (!metrics_address.empty()) file << "metrics=" << metrics_address << "\n";
-    if (!admin_address.empty()) file << "admin=" << admin_address << "\n";
-    if (!file.flush()) return absl::UnavailableError("--ready-file: cannot write " + temporary);
-  }
-  if (std::rename(temporary.c_str(), path.c_str()) != 0) {
-    return absl::UnavailableError("--ready-file: cannot write " + path);
-  }
-  return absl::OkStatus();
+  std::string text;
+  for (const std::string& address : grpc_addresses) absl::StrAppend(&text, "grpc=", address, "\n");
+  if (!metrics_address.empty()) absl::StrAppend(&text, "metrics=", metrics_address, "\n");
+  if (!admin_address.empty()) absl::StrAppend(&text, "admin=", admin_address, "\n");
+  const absl::Status status = WriteFileAtomically(path, text);
+  if (status.ok()) return status;
+  return {status.code(),
+          absl::StrCat("--ready-file: cannot write ", std::string(status.message()))};
 }
 
 }  // namespace deepencoder

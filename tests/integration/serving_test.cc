@@ -493,6 +493,15 @@ TEST_F(ServingTest, ClientsExitStatusTellsScripts) {
     EXPECT_EQ(run.status, 3) << testing::PrintToString(unreachable);
     EXPECT_THAT(run.err, HasSubstr("nobody.sock"));
   }
+  // Not the server's fault.
+  run = RunClient({"encode", good, server, "--mode=tiny", "--out=/no/such/folder/a.npy"});
+  EXPECT_EQ(run.status, 1);
+  EXPECT_THAT(run.err, HasSubstr("No such file or directory"));
+  run =
+      RunProgram("/bin/sh", {"-c", std::string(DEEPENCODER_CLIENT_PROGRAM) + " --help > /dev/full"},
+                 WorkFolder() + "/full");
+  EXPECT_EQ(run.status, 1);
+  EXPECT_THAT(run.err, HasSubstr("No space left on device"));
   run = RunClient({"health", server});
   EXPECT_EQ(run.status, 0);
   EXPECT_EQ(run.out, "SERVING\n");
