@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import unittest
 from unittest import mock
@@ -35,6 +36,7 @@ STAGES = {
     # It is there, and the server does not know of it.
     "made": """
 pool = shared_memory.KINDS[0]({share})
+pool.link()
 die(pool)
 """,
     # The server has it open, and an object's name is still there.
@@ -136,6 +138,36 @@ class SharedMemoryTest(unittest.TestCase):
                 return type(other._sharing.share.pool)
 
         self.assertIs(asyncio.run(kind_of_pool()), NamedObject)
+
+    def test_a_named_object_has_no_name_until_it_is_offered(self):
+        """So a task that is cancelled while a thread still makes one leaves nothing."""
+        pool = NamedObject(4096)
+        self.assertFalse(has_name(pool.name))
+        with shared_memory.offered(pool):
+            self.assertTrue(has_name(pool.name))
+        self.assertFalse(has_name(pool.name))
+
+    def test_a_cancelled_share_memory_leaves_no_name(self):
+        async def names_after_cancelling():
+            making, go_on, made = threading.Event(), threading.Event(), []
+
+            def make(size):
+                making.set()
+                go_on.wait(LIMIT_SECONDS)
+                made.append(NamedObject(size))
+                return made[0]
+
+            async with AsyncClient(self.server.socket) as client:
+                with mock.patch.object(shared_memory, "KINDS", (make,)):
+                    task = asyncio.create_task(client.share_memory(4096))
+                    self.assertTrue(await asyncio.to_thread(making.wait, LIMIT_SECONDS))
+                    task.cancel()
+                    await asyncio.gather(task, return_exceptions=True)
+            go_on.set()
+            await asyncio.get_running_loop().shutdown_default_executor()  # waits for the thread
+            return [pool.name for pool in made if has_name(pool.name)], len(made)
+
+        self.assertEqual(asyncio.run(names_after_cancelling()), ([], 1))
 
     def check_same_rows(self, kind):
         before = self.written()

@@ -98,6 +98,9 @@ class Pool:
         """The message that tells a server where to find it."""
         raise NotImplementedError
 
+    def link(self) -> None:
+        """Gives it its name, if a server needs that. Raises OSError."""
+
     def unlink(self) -> None:
         """Removes the name, if it has one; whoever has opened the object keeps it."""
 
@@ -168,13 +171,14 @@ class Memfd(Pool):
 class NamedObject(Pool):
     """A POSIX shared memory object: any server with the same /dev/shm can open it.
 
-    It has a name there only until the server has.
+    It has a name there only while a server is asked to open it: whoever gives up earlier, as a task
+    that is cancelled, has nothing to remove.
     """
 
     def __init__(self, size: int) -> None:
         """Raises OSError: no room in /dev/shm, or no such system."""
         _remove_left_overs()
-        # Without a name until it is locked.
+        # Without a name, at least until it is locked.
         file = os.open(FOLDER, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
             # All pages now: a full /dev/shm is then an error here, not a signal at a later access.
@@ -183,11 +187,14 @@ class NamedObject(Pool):
             os.close(file)
             raise
         super().__init__(file, size, _new_name())
+
+    def link(self) -> None:
+        """Gives it its name. Raises OSError."""
         folder = os.open(FOLDER, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             # Only with a folder's descriptor does Python follow the link to the file.
             os.link(
-                f"/proc/self/fd/{file}", self.name,
+                f"/proc/self/fd/{self.file}", self.name,
                 src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=True,
             )  # fmt: skip
         finally:
@@ -213,11 +220,13 @@ KINDS: tuple[type[Memfd] | type[NamedObject], ...] = (
 
 @contextlib.contextmanager
 def offered(pool: Pool) -> Iterator[None]:
-    """Around its registration. A refusal passes if the server may take the next of KINDS.
+    """Around its registration: it has its name meanwhile, if it needs one.
 
-    It is in another container than this process, or older than memfds here.
+    A refusal passes if the server may take the next of KINDS. It is in another container than this
+    process, or older than memfds here.
     """
     try:
+        pool.link()
         yield
     except RpcError as error:
         refused = error.code in (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.UNIMPLEMENTED)
