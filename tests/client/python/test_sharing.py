@@ -190,6 +190,33 @@ class ClientTest(unittest.TestCase):
         self.assertEqual(len(left), 2)
         self.assertLess(left[1], left[0] - WORK / 2)  # gRPC rounds them
 
+    def test_a_retry_does_not_share_memory_with_an_attempt_that_may_still_write(self):
+        def behaviour(request, context):
+            if request.HasField("reply_range"):
+                context.abort(Code.UNAVAILABLE, "the connection broke")  # no answer of the server's
+            return answer(request)
+
+        self.server.behaviour = behaviour
+        client = self.client()
+        client.encode(picture(3), mode="tiny")
+        (result,) = client.encode_many([picture(3)], mode="tiny")
+        self.assertTrue(result.ok)
+        self.assertEqual(
+            [request.HasField("reply_range") for request in self.server.requests],
+            [True, False] * 2,
+        )
+
+    def test_a_call_that_cannot_start_gives_its_memory_back(self):
+        tokens = iter(["for info", "for the registration"])
+        client = Client(self.server.address, token=lambda: next(tokens))
+        self.addCleanup(client._channel.close)
+        client.share_memory(SIZE)
+        with self.assertRaises((StopIteration, RuntimeError)):
+            list(client.encode_many([picture(3)], mode="tiny"))
+        pool = client._sharing.share.pool
+        pool._collect()
+        self.assertEqual(pool._free, [(0, SIZE)])
+
     def test_asyncio(self):
         asyncio.run(self.check_asyncio())
 

@@ -53,6 +53,9 @@ class EncodeCall:
         # Without the call's name in its answer it is not the server's: that may still write.
         if error.request_id is None:
             self.abandoned()
+            if error.code not in _REFUSALS:  # then want_whole decides
+                # In the same memory that late writing could change the next attempt's rows.
+                self._go_whole()
 
     def abandoned(self) -> None:
         """The call ended without an answer."""
@@ -64,7 +67,10 @@ class EncodeCall:
 
         Then the request is one without, to be sent now.
         """
-        if self._block is None or self._payload is None or error.code not in _REFUSALS:
+        return error.code in _REFUSALS and self._go_whole()
+
+    def _go_whole(self) -> bool:
+        if self._block is None or self._payload is None:
             return False
         self._request = build_request(self._payload, self._options)
         self.release()

@@ -111,9 +111,15 @@ class ManyCalls:
             self._start(_Item(index, image, call, attempts))
 
     def _start(self, item: _Item) -> None:
-        call = self._method.future(
-            item.call.next_request(), timeout=item.attempts.remaining(), metadata=self._metadata()
-        )
+        try:
+            call = self._method.future(
+                item.call.next_request(),
+                timeout=item.attempts.remaining(),
+                metadata=self._metadata(),
+            )
+        except BaseException:  # the channel is closed, no token could be had: no call has the memory
+            item.call.release()
+            raise
         self._calls[item.index] = item, call
         call.add_done_callback(lambda ended: self._ended.put((item, ended)))
 
