@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .views import is_bfloat16
+
 FILE_NAME = "encoder_cache.safetensors"
 TENSOR_NAME = "ec_cache"
 _TYPES = {"bf16": ("BF16", np.uint16), "fp16": ("F16", np.float16), "fp32": ("F32", np.float32)}
@@ -37,7 +39,8 @@ def write_ec_file(
     """
     check_key(mm_hash)
     name, kind = _TYPES[dtype]
-    if rows.ndim != 2 or rows.dtype.itemsize != np.dtype(kind).itemsize:
+    fits = is_bfloat16(rows.dtype) if dtype == "bf16" else rows.dtype == kind
+    if rows.ndim != 2 or not fits:
         raise ValueError(f"rows of shape {rows.shape} and type {rows.dtype} are not {dtype}")
     description = {"dtype": name, "shape": rows.shape, "data_offsets": [0, rows.nbytes]}
     header = json.dumps({TENSOR_NAME: description}, separators=(",", ":")).encode()

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from .views import is_bfloat16
+
 if TYPE_CHECKING:
     import torch
 
@@ -84,7 +86,7 @@ def prompt_rows_of(
     blocks = []
     for part in parts:
         if isinstance(part, np.ndarray):
-            if part.ndim != 2 or part.shape[1] != tokens.width or part.dtype.itemsize != 2:
+            if part.ndim != 2 or part.shape[1] != tokens.width or not is_bfloat16(part.dtype):
                 raise ValueError(f"rows {part.shape} of {part.dtype}: not bf16 of {tokens.width}")
             blocks.append(part.view(np.uint16))
         else:
@@ -98,7 +100,7 @@ def as_tensor(rows: npt.NDArray[Any]) -> torch.Tensor:
     """A tensor on the CPU; uint16 and ml_dtypes.bfloat16 are taken as bf16."""
     import torch
 
-    if rows.dtype.itemsize == 2 and rows.dtype != np.float16:
+    if is_bfloat16(rows.dtype):
         return torch.from_numpy(np.array(rows.view(np.uint16))).view(torch.bfloat16)
     return torch.from_numpy(np.array(rows))
 

@@ -42,6 +42,12 @@ def bfloat16_bits(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
     return rounded
 
 
+def is_bfloat16(dtype: npt.DTypeLike) -> bool:
+    """Whether rows of this type are bf16: its bits in uint16, or ml_dtypes.bfloat16."""
+    kind = np.dtype(dtype)
+    return kind == np.uint16 or kind.name == "bfloat16"
+
+
 @cache
 def _level_of_bits(dtype: str) -> npt.NDArray[np.int16]:
     """[65536]: the level whose normalised value has these 16 bits, or _NOT_A_LEVEL."""

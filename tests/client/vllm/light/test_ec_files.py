@@ -56,6 +56,10 @@ class EcFileTest(unittest.TestCase):
     def test_refuses_rows_of_another_type(self):
         with self.assertRaisesRegex(ValueError, "are not bf16"):
             write_ec_file(self.folder, "x", np.zeros((1, 1), np.float32))
+        with self.assertRaisesRegex(ValueError, "float16 are not bf16"):
+            write_ec_file(self.folder, "x", np.zeros((1, 1), np.float16))
+        with self.assertRaisesRegex(ValueError, "uint16 are not fp16"):
+            write_ec_file(self.folder, "x", np.zeros((1, 1), np.uint16), "fp16")
         with self.assertRaisesRegex(ValueError, "are not fp32"):
             write_ec_file(self.folder, "x", np.zeros(4, np.float32), "fp32")
 

@@ -70,7 +70,8 @@ class PromptEmbedsTest(unittest.TestCase):
     def test_refuses_rows_of_another_width_or_type(self):
         write_checkpoint(self.folder, self.TABLE)
         tokens = TokenEmbeddings(self.folder)
-        for rows in (np.zeros((4, 5), np.uint16), np.zeros((4, 6), np.float32)):
+        for rows in (np.zeros((4, 5), np.uint16), np.zeros((4, 6), np.float32),
+                     np.zeros((4, 6), np.float16)):
             with self.assertRaisesRegex(ValueError, "not bf16 of 6"):
                 prompt_rows_of([rows], tokens)
         with self.assertRaisesRegex(ValueError, "no parts"):
