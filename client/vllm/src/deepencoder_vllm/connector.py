@@ -27,7 +27,7 @@ from vllm.logger import init_logger
 
 from .geometry import BASE_SIDE, TILE_SIDE, TileGrid
 from .service import ClientEncoder, ViewEncoder
-from .transfers import Transfers
+from .transfers import Transfers, results
 from .versions import version_note
 from .views import MODE_OF_SIDE, Pixels, Rows, assemble, pixels_of_view
 
@@ -172,8 +172,9 @@ class DeepEncoderConnector(ECConnectorBase):
     def shutdown(self) -> None:
         """Ends the threads and the connection."""
         if self.role == ECConnectorRole.SCHEDULER:
+            # First the views: items wait for theirs.
+            self._views.shutdown(wait=True, cancel_futures=True)
             self._transfers.close()
-            self._views.shutdown(wait=True)
             self._encoder.close()
 
     def _load(self, feature: MultiModalFeatureSpec) -> Rows:
@@ -185,7 +186,7 @@ class DeepEncoderConnector(ECConnectorBase):
             self._views.submit(self._encoder.encode, view, MODE_OF_SIDE[view.shape[0]])
             for view in (base, *tiles)
         ]
-        base_rows, *tile_rows = [future.result() for future in encoded]
+        base_rows, *tile_rows = results(encoded)
         rows = assemble(base_rows, tile_rows, grid)
         expected = (feature.mm_position.get_num_embeds(), self._width)
         if rows.shape != expected:

@@ -6,13 +6,23 @@ All methods but the loads themselves belong to one thread, vLLM's scheduler.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from .views import Rows
 
 Load = Callable[[], Rows]
+
+
+def results(parts: Sequence[Future[Rows]]) -> list[Rows]:
+    """Of all parts of an item. If one fails nobody needs those that have not begun."""
+    try:
+        return [part.result() for part in parts]
+    except BaseException:
+        for part in parts:
+            part.cancel()
+        raise
 
 
 @dataclass

@@ -2,11 +2,12 @@
 
 import threading
 import unittest
+from concurrent.futures import Future
 from concurrent.futures import wait
 
 import numpy as np
 
-from deepencoder_vllm.transfers import Transfers
+from deepencoder_vllm.transfers import Transfers, results
 
 ROWS = np.zeros((4, 8), np.uint16)  # 64 bytes
 
@@ -106,6 +107,17 @@ class TransfersTest(unittest.TestCase):
         transfers.release("a", "r2")
         self.finish(transfers, "a")
         self.assertIs(transfers.rows("a"), ROWS)
+
+
+class ResultsTest(unittest.TestCase):
+    def test_a_part_that_fails_cancels_those_not_begun(self):
+        done, failed, waiting = Future(), Future(), Future()
+        done.set_result(np.zeros((1, 1)))
+        failed.set_exception(RuntimeError("no server"))
+        with self.assertRaisesRegex(RuntimeError, "no server"):
+            results([done, failed, waiting])
+        self.assertTrue(waiting.cancelled())
+        self.assertEqual(len(results([done, done])), 2)
 
 
 if __name__ == "__main__":
