@@ -14,7 +14,6 @@ declare -A packages=(
            libgif-dev libdnnl-dev libjemalloc-dev libseccomp-dev libssl-dev libtbb-dev zlib1g-dev"
   [test]="libgtest-dev libgmock-dev prometheus curl python3 python3-venv python3-grpcio python3-protobuf git libb64-0d openssl"
   [fuzz]="clang libclang-rt-dev"
-  [benchmark]="libbenchmark-dev"
   [lint]="clang-format clang-tidy"
   [bundle]="patchelf python3 xz-utils"
 )
@@ -43,13 +42,19 @@ export DEBIAN_FRONTEND=noninteractive
 "${as_root[@]}" apt-get update -q >/dev/null
 # A daemon started by its package would hold a port that nobody asked for.
 policy=/usr/sbin/policy-rc.d
+log=$(mktemp)
 made_policy=
+clean_up() {
+  rm -f "$log"
+  [ -z "$made_policy" ] || "${as_root[@]}" rm -f $policy
+}
+trap clean_up EXIT
 if [ ! -e $policy ]; then
+  made_policy=1
   printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" tee $policy >/dev/null
   "${as_root[@]}" chmod +x $policy
-  made_policy=1
 fi
-status=0
-"${as_root[@]}" apt-get install -y -q --no-install-recommends "${missing[@]}" >/tmp/deepencoder-packages.log 2>&1 || status=$?
-[ -z "$made_policy" ] || "${as_root[@]}" rm -f $policy
-if [ $status != 0 ]; then tail -30 /tmp/deepencoder-packages.log >&2; exit 1; fi
+if ! "${as_root[@]}" apt-get install -y -q --no-install-recommends "${missing[@]}" >"$log" 2>&1; then
+  tail -30 "$log" >&2
+  exit 1
+fi

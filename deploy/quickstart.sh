@@ -9,14 +9,18 @@
 #   --mode M      default gundam
 #   --keep        leave the server running and say how to reach it
 set -euo pipefail
+from=$PWD
 cd "$(dirname "$0")/.."
+
+# Paths that were given are the caller's folder's.
+given() { case "$1" in /*) echo "$1" ;; *) echo "$from/$1" ;; esac }
 
 model='' image=tests/data/images/page_rgb.jpg mode=gundam keep=''
 usage() { sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0"; }
 while [ $# -gt 0 ]; do
   case "$1" in
-    --model) model="${2:?--model needs a folder}"; shift 2 ;;
-    --image) image="${2:?--image needs a file}"; shift 2 ;;
+    --model) model=$(given "${2:?--model needs a folder}"); shift 2 ;;
+    --image) image=$(given "${2:?--image needs a file}"); shift 2 ;;
     --mode) mode="${2:?--mode needs a name}"; shift 2 ;;
     --keep) keep=1; shift ;;
     -h|--help) usage; exit 0 ;;
