@@ -2,8 +2,7 @@
 
 import threading
 import unittest
-from concurrent.futures import Future
-from concurrent.futures import wait
+from concurrent.futures import Future, wait
 
 import numpy as np
 
