@@ -18,7 +18,8 @@ mkdir -p "$dir"
 is_right() { echo "$1  $2" | sha256sum --check --status; }
 
 count=0
-while read -r sum name; do
+# The last line may end without a newline.
+while read -r sum name || [ -n "$sum" ]; do
   [ -n "$sum" ] || continue
   name=${name#\*}
   if ! [[ $sum =~ ^[0-9a-f]{64}$ ]] || [ -z "$name" ] || [[ $name == */* ]]; then

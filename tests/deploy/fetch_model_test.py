@@ -75,6 +75,12 @@ class FetchModelTest(unittest.TestCase):
                 found[name] = file.read()
         return found
 
+    def test_a_last_line_without_its_end_counts(self):
+        sums = "\n".join(f"{hashlib.sha256(data).hexdigest()}  {name}" for name, data in FILES.items())
+        result = self.fetch(sums)
+        self.assertEqual(result.returncode, 0, result.stdout)
+        self.assertEqual(sorted(os.listdir(self.model)), sorted(FILES))
+
     def test_fetches_once(self):
         done = self.fetch()
         self.assertEqual(done.returncode, 0, done.stdout)
