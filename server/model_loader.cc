@@ -51,8 +51,8 @@ absl::StatusOr<DevicePlan> FindDevices(const ServerOptions& options, const Logge
   const absl::StatusOr<int> count = CudaDeviceCount();
   if (!count.ok()) {
     if (options.device == DeviceChoice::kCuda) return Prefixed("--device=cuda", count.status());
-    logger.Info("no CUDA device, encoding on the CPU",
-                {{"reason", std::string(count.status().message())}});
+    logger.Warning("no CUDA device, encoding on the CPU",
+                   {{"reason", std::string(count.status().message())}});
     return cpu;
   }
   DevicePlan plan = {.cuda = true, .devices = options.devices};
