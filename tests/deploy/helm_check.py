@@ -102,6 +102,22 @@ def check_shared_memory():
             assert not mounted and not volumes and not asked, (mounted, volumes)
 
 
+def check_network_policy_and_device():
+    """A sidecar's own ports are open to clients, h2c is only said without TLS, a CUDA image wants its GPU."""
+    model = {"existingClaim": "model"}
+    sidecar = {"enabled": True, "container": {"name": "llm", "image": "llm", "ports": [{"name": "http", "containerPort": 8000}]}}
+    made = {one["kind"]: one for one in documents({"model": model, "sidecar": sidecar})}
+    ports = [port["port"] for port in made["NetworkPolicy"]["spec"]["ingress"][0]["ports"]]
+    assert ports == ["grpc", 8000], ports
+    environment = made["Deployment"]["spec"]["template"]["spec"]["containers"][0]["env"]
+    assert {"name": "DEEPENCODER_DEVICE", "value": "cuda"} in environment, environment
+    assert made["Service"]["spec"]["ports"][0]["appProtocol"] == "kubernetes.io/h2c", made["Service"]
+    made = {one["kind"]: one for one in documents({"model": model, "tls": {"secret": "tls"}, "image": {"target": "cpu"}})}
+    assert "appProtocol" not in made["Service"]["spec"]["ports"][0], made["Service"]
+    environment = made["Deployment"]["spec"]["template"]["spec"]["containers"][0].get("env") or []
+    assert all(one["name"] != "DEEPENCODER_DEVICE" for one in environment), environment
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--crds", help="folder of the Prometheus operator's definitions")
@@ -113,6 +129,7 @@ def main():
         if os.path.basename(path) != "prometheus-adapter.yaml":  # values of another chart
             check(path, schemas)
     check_shared_memory()
+    check_network_policy_and_device()
     for wrong in ({}, {"image": {"target": "rocm"}, "model": {"existingClaim": "model"}},
                   {"sharedMemory": {"enabled": True}, "model": {"existingClaim": "model"}}):
         try:
