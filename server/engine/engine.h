@@ -138,7 +138,9 @@ class EngineObserver {
                       Stage before) = 0;          // `before`: the step that was not begun
   virtual void OnImage(Mode mode, int rows) = 0;  // answered, encoded or from the cache
   // `hit`: answered by a result that was there or by an equal job's, in flight at the time.
-  virtual void OnCache(bool hit, int64_t bytes_held, int64_t entries) = 0;
+  virtual void OnCache(bool hit) = 0;
+  // New totals: the results that the cache holds, and their bytes.
+  virtual void OnCacheSize(int64_t bytes, int64_t entries) = 0;
   virtual void OnDecodePool(int busy, int threads) = 0;
 };
 

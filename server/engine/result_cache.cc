@@ -7,8 +7,8 @@ namespace deepencoder {
 ResultCache::ResultCache(size_t max_bytes, EngineObserver* observer)
     : max_bytes_(max_bytes), observer_(observer) {}
 
-void ResultCache::Tell(bool hit) {
-  observer_->OnCache(hit, static_cast<int64_t>(bytes_), static_cast<int64_t>(entries_.size()));
+void ResultCache::TellSize() {
+  observer_->OnCacheSize(static_cast<int64_t>(bytes_), static_cast<int64_t>(entries_.size()));
 }
 
 ResultCache::Role ResultCache::Join(const std::shared_ptr<Request>& request, EncodeResult* result) {
@@ -17,13 +17,13 @@ ResultCache::Role ResultCache::Join(const std::shared_ptr<Request>& request, Enc
   if (const auto entry = entries_.find(key); entry != entries_.end()) {
     recent_.splice(recent_.begin(), recent_, entry->second);
     *result = entry->second->result;
-    Tell(true);
+    observer_->OnCache(true);
     return Role::kHit;
   }
   const auto [flight, is_first] = flights_.try_emplace(key);
   if (is_first) {
     request->leads = true;
-    Tell(false);
+    observer_->OnCache(false);
     return Role::kLead;
   }
   flight->second.push_back(request);
@@ -47,6 +47,7 @@ void ResultCache::Insert(const ContentKey& key, const EncodeResult& result) {
   recent_.push_front({key, result});
   entries_.emplace(key, recent_.begin());
   bytes_ += size;
+  TellSize();
 }
 
 std::vector<std::shared_ptr<Request>> ResultCache::Publish(const ContentKey& key,
@@ -54,14 +55,14 @@ std::vector<std::shared_ptr<Request>> ResultCache::Publish(const ContentKey& key
   MutexLock lock(mutex_);
   Insert(key, result);
   std::vector<std::shared_ptr<Request>> followers = EndFlight(key);
-  for (size_t i = 0; i < followers.size(); ++i) Tell(true);
+  for (size_t i = 0; i < followers.size(); ++i) observer_->OnCache(true);
   return followers;
 }
 
 std::vector<std::shared_ptr<Request>> ResultCache::Abandon(const ContentKey& key) {
   MutexLock lock(mutex_);
   std::vector<std::shared_ptr<Request>> followers = EndFlight(key);
-  for (size_t i = 0; i < followers.size(); ++i) Tell(false);
+  for (size_t i = 0; i < followers.size(); ++i) observer_->OnCache(false);
   return followers;
 }
 
@@ -82,7 +83,7 @@ std::shared_ptr<Request> ResultCache::PassOn(const ContentKey& key, absl::Time n
   staying.erase(staying.begin());
   flight->second = std::move(staying);
   leader->leads = true;
-  Tell(false);
+  observer_->OnCache(false);
   return leader;
 }
 
@@ -92,6 +93,7 @@ void ResultCache::Clear() {
   entries.swap(recent_);
   entries_.clear();
   bytes_ = 0;
+  TellSize();
 }
 
 }  // namespace deepencoder

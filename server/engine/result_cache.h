@@ -67,7 +67,7 @@ class ResultCache {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::vector<std::shared_ptr<Request>> EndFlight(const ContentKey& key)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Tell(bool hit) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TellSize() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const size_t max_bytes_;
   EngineObserver* const observer_;

@@ -249,10 +249,13 @@ void Metrics::OnImage(Mode mode, int rows) {
   tokens_->Increment(rows);
 }
 
-void Metrics::OnCache(bool hit, int64_t bytes_held, int64_t entries) {
+void Metrics::OnCache(bool hit) {
   if (!counting()) return;
   cache_requests_[hit ? 1 : 0]->Increment();
-  cache_bytes_->Set(static_cast<double>(bytes_held));
+}
+
+void Metrics::OnCacheSize(int64_t bytes, int64_t entries) {
+  cache_bytes_->Set(static_cast<double>(bytes));
   cache_entries_->Set(static_cast<double>(entries));
 }
 

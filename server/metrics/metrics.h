@@ -57,7 +57,8 @@ class Metrics final : public EngineObserver, public RpcObserver, public SandboxO
   void OnReject(RejectReason reason) override;
   void OnDrop(DropReason reason, Stage before) override;
   void OnImage(Mode mode, int rows) override;
-  void OnCache(bool hit, int64_t bytes_held, int64_t entries) override;
+  void OnCache(bool hit) override;
+  void OnCacheSize(int64_t bytes, int64_t entries) override;
   void OnDecodePool(int busy, int threads) override;
 
   // SandboxObserver

@@ -68,7 +68,8 @@ class Nothing final : public EngineObserver, public RpcObserver {
   void OnReject(RejectReason) override {}
   void OnDrop(DropReason, Stage) override {}
   void OnImage(Mode, int) override {}
-  void OnCache(bool, int64_t, int64_t) override {}
+  void OnCache(bool) override {}
+  void OnCacheSize(int64_t, int64_t) override {}
   void OnDecodePool(int, int) override {}
   void OnCallStarted(Method) override {}
   void OnCallEnded(Method, grpc::StatusCode) override {}

@@ -189,9 +189,9 @@ void CountingObserver::OnImage(Mode, int rows_of_image) {
   ++images;
   rows += rows_of_image;
 }
-void CountingObserver::OnCache(bool hit, int64_t bytes_held, int64_t entries) {
-  ++(hit ? hits : misses);
-  cache_bytes = bytes_held;
+void CountingObserver::OnCache(bool hit) { ++(hit ? hits : misses); }
+void CountingObserver::OnCacheSize(int64_t bytes, int64_t entries) {
+  cache_bytes = bytes;
   cache_entries = entries;
 }
 void CountingObserver::OnDecodePool(int busy, int) { busy_decoders = busy; }

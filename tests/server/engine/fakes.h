@@ -49,7 +49,8 @@ class CountingObserver final : public EngineObserver {
   void OnReject(RejectReason reason) override;
   void OnDrop(DropReason reason, Stage before) override;
   void OnImage(Mode mode, int rows) override;
-  void OnCache(bool hit, int64_t bytes_held, int64_t entries) override;
+  void OnCache(bool hit) override;
+  void OnCacheSize(int64_t bytes, int64_t entries) override;
   void OnDecodePool(int busy, int threads) override;
 
   std::array<std::atomic<int64_t>, 9> rejects{};

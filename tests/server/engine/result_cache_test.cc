@@ -80,6 +80,22 @@ TEST_F(ResultCacheTest, AResultLargerThanTheCacheIsNotKeptAndNothingMakesWayForI
   EXPECT_FALSE(Has(2));
 }
 
+TEST_F(ResultCacheTest, TellsItsSizeWheneverItChanges) {
+  constexpr int64_t kBytes = 4000, kMost = 10'000;
+  Put(1, kBytes);
+  EXPECT_EQ(observer_.cache_entries, 1);
+  EXPECT_GE(observer_.cache_bytes, kBytes);
+  Put(2, kBytes);
+  EXPECT_EQ(observer_.cache_entries, 2);
+  EXPECT_GE(observer_.cache_bytes, 2 * kBytes);
+  Put(3, kBytes);  // 1 makes way
+  EXPECT_EQ(observer_.cache_entries, 2);
+  EXPECT_LE(observer_.cache_bytes, kMost);
+  cache_.Clear();
+  EXPECT_EQ(observer_.cache_entries, 0);
+  EXPECT_EQ(observer_.cache_bytes, 0);
+}
+
 TEST_F(ResultCacheTest, FollowersComeBackWithTheResult) {
   const auto leader = RequestOf(1), first = RequestOf(1), second = RequestOf(1);
   EXPECT_EQ(cache_.Join(leader, &found_), Role::kLead);

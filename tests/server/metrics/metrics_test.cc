@@ -165,7 +165,8 @@ TEST(MetricsTest, CountsWhatItHears) {
   metrics.OnInFlight(3, 333);
   metrics.OnReject(RejectReason::kViews);
   metrics.OnDrop(DropReason::kDeadline, Stage::kCompute);
-  metrics.OnCache(true, 1000, 2);
+  metrics.OnCache(true);
+  metrics.OnCacheSize(1000, 2);
   metrics.OnDecodePool(1, 8);
   metrics.OnStage(Stage::kDecode, Mode::kGundam, 0.004);
   metrics.OnCallStarted(Method::kEncodeImage);
