@@ -62,19 +62,25 @@ std::optional<ProcessStat> ReadStat() {
 double TicksPerSecond() { return static_cast<double>(sysconf(_SC_CLK_TCK)); }
 
 // Seconds since the machine's boot.
-double Uptime() {
+std::optional<double> Uptime() {
   std::ifstream file("/proc/uptime");
   double seconds = 0;
-  file >> seconds;
+  if (!(file >> seconds)) return std::nullopt;
   return seconds;
 }
 
-int64_t CountOpenFiles() {
+// Seconds from the machine's boot to the process's start.
+double StartOf(const ProcessStat& stat) {
+  return static_cast<double>(stat.start_ticks) / TicksPerSecond();
+}
+
+std::optional<int64_t> CountOpenFiles() {
   std::error_code error;
-  const std::filesystem::directory_iterator entries("/proc/self/fd", error);
-  if (error) return 0;
-  // The iterator itself has one open.
-  return std::distance(begin(entries), end(entries)) - 1;
+  std::filesystem::directory_iterator entry("/proc/self/fd", error);
+  int64_t count = -1;  // the iterator itself has one open
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) ++count;
+  if (error) return std::nullopt;
+  return count;
 }
 
 double Now() {
@@ -86,7 +92,8 @@ double Now() {
 
 double ProcessAge() {
   const std::optional<ProcessStat> stat = ReadStat();
-  return stat ? Uptime() - static_cast<double>(stat->start_ticks) / TicksPerSecond() : 0;
+  const std::optional<double> uptime = Uptime();
+  return stat && uptime ? *uptime - StartOf(*stat) : 0;
 }
 
 std::vector<prometheus::MetricFamily> ProcessMetrics::Collect() const {
@@ -102,10 +109,13 @@ std::vector<prometheus::MetricFamily> ProcessMetrics::Collect() const {
         static_cast<double>(stat->resident_pages) * static_cast<double>(sysconf(_SC_PAGESIZE)));
     add(MetricId::kProcessVirtualMemory, static_cast<double>(stat->virtual_bytes));
     add(MetricId::kProcessThreads, static_cast<double>(stat->threads));
-    add(MetricId::kProcessStart,
-        Now() - Uptime() + static_cast<double>(stat->start_ticks) / TicksPerSecond());
+    if (const std::optional<double> uptime = Uptime()) {
+      add(MetricId::kProcessStart, Now() - *uptime + StartOf(*stat));
+    }
   }
-  add(MetricId::kProcessFds, static_cast<double>(CountOpenFiles()));
+  if (const std::optional<int64_t> open = CountOpenFiles()) {
+    add(MetricId::kProcessFds, static_cast<double>(*open));
+  }
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
     add(MetricId::kProcessMaxFds, static_cast<double>(limit.rlim_cur));

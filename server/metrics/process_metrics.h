@@ -9,6 +9,7 @@ namespace deepencoder {
 
 class ProcessMetrics final : public prometheus::Collectable {
  public:
+  // Without families for what cannot be read, such as while the process has no descriptor left.
   std::vector<prometheus::MetricFamily> Collect() const override;
 };
 

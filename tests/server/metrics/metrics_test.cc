@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -265,6 +266,16 @@ TEST(ProcessMetricsTest, AgreesWithTheKernel) {
   EXPECT_TRUE(agrees);
   EXPECT_GE(ProcessAge(), 0);
   EXPECT_LT(ProcessAge(), 3600);
+}
+
+TEST(ProcessMetricsTest, ShowsNoNumberThatItCannotRead) {
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none = {.rlim_cur = 0, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const auto samples = Samples(ProcessMetrics());
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_THAT(samples, testing::ElementsAre(testing::Pair("process_max_fds", "0")));
 }
 
 TEST(ExpositionTest, IsScrapedOnAFreePort) {
