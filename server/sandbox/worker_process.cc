@@ -92,6 +92,15 @@ absl::Status RefusalOf(const DecodeAnswer& answer) {
   return {code, text};
 }
 
+// waitpid, which a signal's handler does not end.
+pid_t Collect(pid_t process, int* status) {
+  pid_t collected = 0;
+  do {
+    collected = waitpid(process, status, 0);
+  } while (collected < 0 && errno == EINTR);
+  return collected;
+}
+
 bool ByItsOwnDoing(int signal) {
   constexpr int kFaults[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGSYS, SIGTRAP};
   return std::find(std::begin(kFaults), std::end(kFaults), signal) != std::end(kFaults);
@@ -158,7 +167,7 @@ absl::Status WorkerProcess::Spawn() {
 
 WorkerProcess::~WorkerProcess() {
   Kill();
-  if (pid_ > 0) waitpid(pid_, nullptr, 0);
+  if (pid_ > 0) Collect(pid_, nullptr);
   if (socket_ >= 0) close(socket_);
 }
 
@@ -274,10 +283,7 @@ absl::StatusOr<DecodeAnswer> WorkerProcess::AwaitAnswer() {
 absl::Status WorkerProcess::Ended(bool timed_out) {
   Kill();
   int status = 0;
-  pid_t collected = 0;
-  do {
-    collected = waitpid(pid_, &status, 0);
-  } while (collected < 0 && errno == EINTR);
+  const pid_t collected = Collect(pid_, &status);
   pid_ = -1;
   if (timed_out) {
     end_ = WorkerEnd::kTimeout;

@@ -10,6 +10,8 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -362,6 +364,23 @@ TEST(SandboxPool, SurvivesHostileAndGoodImagesOfManyThreads) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(pictures, 4 * 9);
   EXPECT_EQ(ends.of(WorkerEnd::kCrash) + ends.of(WorkerEnd::kGone), 4 * 3);
+}
+
+TEST(SandboxPool, IsCollectedWhateverSignalsCome) {
+  struct sigaction caught = {}, before = {};
+  caught.sa_handler = [](int) {};  // without SA_RESTART
+  ASSERT_EQ(sigaction(SIGALRM, &caught, &before), 0);
+  for (int i = 0; i < 5; ++i) {
+    auto worker = WorkerProcess::Start(Options(1).worker);
+    ASSERT_TRUE(worker.ok()) << worker.status();
+    ASSERT_TRUE((*worker)->AwaitReady().ok());
+    const itimerval often = {.it_interval = {0, 50}, .it_value = {0, 50}}, never = {};
+    ASSERT_EQ(setitimer(ITIMER_REAL, &often, nullptr), 0);
+    worker->reset();
+    ASSERT_EQ(setitimer(ITIMER_REAL, &never, nullptr), 0);
+    EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "a child is left";
+  }
+  ASSERT_EQ(sigaction(SIGALRM, &before, nullptr), 0);
 }
 
 TEST(SandboxPool, SaysWhyItCannotBe) {
