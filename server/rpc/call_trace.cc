@@ -82,7 +82,8 @@ CallTrace::CallTrace(const Tracer* tracer, grpc::ServerContextBase& context, Met
     if (const auto theirs = ParseTraceparent(traceparent)) span_.context = *theirs;
     return;
   }
-  span_ = tracer_->Begin(traceparent, Metadata(context, kTracestateKey).substr(0, kMaxTracestate));
+  span_ = tracer_->Begin(
+      traceparent, ShortenTracestate(Metadata(context, kTracestateKey), kMaxTracestate));
   context.AddTrailingMetadata(kTraceparentKey, FormatTraceparent(span_.context));
   if (!kept()) return;
   span_.begin = SteadyNow();

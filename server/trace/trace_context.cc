@@ -3,6 +3,10 @@
 #include <algorithm>
 #include <cstring>
 #include <random>
+#include <vector>
+
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 
 namespace deepencoder {
 namespace {
@@ -69,6 +73,22 @@ std::optional<TraceContext> ParseTraceparent(std::string_view text) {
 std::string FormatTraceparent(const TraceContext& context) {
   return "00-" + Hex(context.trace_id) + "-" + Hex(context.span_id) +
          (context.sampled ? "-01" : "-00");
+}
+
+std::string ShortenTracestate(std::string_view text, size_t most) {
+  if (text.size() <= most) return std::string(text);
+  constexpr size_t kLongMember = 128;
+  std::vector<std::string> members = absl::StrSplit(std::string(text), ',');
+  size_t size = text.size();
+  const auto drop = [&](size_t index) {
+    size -= std::min(size, members[index].size() + 1);  // and its comma
+    members.erase(members.begin() + static_cast<ptrdiff_t>(index));
+  };
+  for (size_t i = members.size(); i-- > 0 && size > most;) {
+    if (members[i].size() > kLongMember) drop(i);
+  }
+  while (!members.empty() && size > most) drop(members.size() - 1);
+  return absl::StrJoin(members, ",");
 }
 
 TraceId RandomTraceId() { return Random<std::tuple_size_v<TraceId>>(); }

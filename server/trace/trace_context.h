@@ -26,6 +26,10 @@ struct TraceContext {
 std::optional<TraceContext> ParseTraceparent(std::string_view text);
 std::string FormatTraceparent(const TraceContext& context);
 
+// Of a tracestate that is longer than `most`, what fits, by whole members: as W3C has it, those of more than 128
+// characters go first, then those at the end.
+std::string ShortenTracestate(std::string_view text, size_t most);
+
 // An id as bytes, and as lower-case hex digits.
 template <size_t size>
 std::string_view Bytes(const std::array<uint8_t, size>& id) {

@@ -59,5 +59,16 @@ TEST(TraceContextTest, RandomIdsDiffer) {
   EXPECT_EQ(spans.size(), 1000U);
 }
 
+TEST(TracestateTest, IsShortenedByWholeMembers) {
+  EXPECT_EQ(ShortenTracestate("a=1,b=2", 7), "a=1,b=2");
+  EXPECT_EQ(ShortenTracestate("a=1,b=2", 6), "a=1");
+  EXPECT_EQ(ShortenTracestate("a=1,b=2,c=3", 7), "a=1,b=2");
+  EXPECT_EQ(ShortenTracestate("a=1,b=2", 2), "");
+  // Long members make way before short ones behind them, and as few as will do.
+  const std::string most = "l=" + std::string(126, 'x'), more = "m=" + std::string(127, 'x');
+  EXPECT_EQ(ShortenTracestate(most + "," + more + ",b=2", 200), most + ",b=2");
+  EXPECT_EQ(ShortenTracestate(more + "," + more + ",b=2", 200), more + ",b=2");
+}
+
 }  // namespace
 }  // namespace deepencoder
