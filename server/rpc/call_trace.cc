@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "deepencoder/v1/shared_memory.grpc.pb.h"
 #include "deepencoder/v1/vision_encoder.grpc.pb.h"
 #include "server/engine/clock.h"
@@ -82,11 +83,12 @@ CallTrace::CallTrace(const Tracer* tracer, grpc::ServerContextBase& context, Met
     if (const auto theirs = ParseTraceparent(traceparent)) span_.context = *theirs;
     return;
   }
-  span_ = tracer_->Begin(
-      traceparent, ShortenTracestate(Metadata(context, kTracestateKey), kMaxTracestate));
+  span_ = tracer_->Begin(traceparent,
+                         ShortenTracestate(Metadata(context, kTracestateKey), kMaxTracestate));
   context.AddTrailingMetadata(kTraceparentKey, FormatTraceparent(span_.context));
   if (!kept()) return;
   span_.begin = SteadyNow();
+  to_wall_ = absl::Now() - span_.begin;
   const std::string_view service = ServiceOf(method);
   span_.name = absl::StrCat(std::string(service), "/", std::string(Name(method)));
   span_.attributes = {{"rpc.system", std::string("grpc")},
@@ -121,6 +123,14 @@ void CallTrace::RecordImage(const Timeline* timeline, const std::string& image_i
   const Span image = spans.front();
   if (timeline != nullptr) AddSteps(*timeline, image, spans);
   spans.push_back(Tracer::Child(image, "reply", answered, now));
+  Record(std::move(spans));
+}
+
+void CallTrace::Record(std::vector<Span> spans) const {
+  for (Span& span : spans) {
+    span.begin += to_wall_;
+    span.end += to_wall_;
+  }
   tracer_->Record(std::move(spans));
 }
 
@@ -135,7 +145,7 @@ void CallTrace::End(grpc::StatusCode code) {
     spans.push_back(Tracer::Child(span_, "reply", answered_, span_.end));
   }
   spans.push_back(std::move(span_));
-  tracer_->Record(std::move(spans));
+  Record(std::move(spans));
 }
 
 }  // namespace deepencoder

@@ -45,12 +45,16 @@ class CallTrace {
   void End(grpc::StatusCode code);
 
  private:
+  // With times as the wall clock has them. SteadyNow's part from it where somebody sets the machine's clock.
+  void Record(std::vector<Span> spans) const;
+
   bool kept() const { return tracer_ != nullptr && span_.context.sampled; }
 
   const Tracer* const tracer_;
   Span span_;
   std::shared_ptr<Timeline> timeline_;  // of the call's only image
   absl::Time answered_ = absl::InfiniteFuture();
+  absl::Duration to_wall_;  // from SteadyNow's time, as the call begins: one for all its spans
 };
 
 }  // namespace deepencoder
