@@ -90,7 +90,7 @@ void AddAddressOptions(std::vector<OptionSpec>& table) {
                    Text(&ServerOptions::admin_listen)});
   table.push_back({group, "ready-file", "FILE", "",
                    "File to write once serving: a line name=value for each address, with the real "
-                   "ports.",
+                   "ports. One of an earlier run is removed at the start.",
                    Text(&ServerOptions::ready_file)});
 }
 

@@ -8,6 +8,10 @@
 
 namespace deepencoder {
 
+// Takes away a file of this name that an earlier run has left, so that nobody takes it for this one's; what is
+// no regular file stays. Errors: UNAVAILABLE naming the option.
+absl::Status RemoveReadyFile(const std::string& path);
+
 // Where the server listens, as `name=address` lines; there complete or not at all. An empty metrics or
 // admin address is left out. Errors: UNAVAILABLE naming the option.
 absl::Status WriteReadyFile(const std::string& path, const std::vector<std::string>& grpc_addresses,

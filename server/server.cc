@@ -119,6 +119,7 @@ Server::~Server() {
 }
 
 absl::Status Server::Start(Signals& signals) {
+  if (absl::Status status = RemoveReadyFile(options_.ready_file); !status.ok()) return status;
   if (absl::Status status = credentials_.Load(); !status.ok()) return status;
   if (absl::Status status = Listen(); !status.ok()) return status;
   auto decoder = ChooseImageDecoder(options_, &metrics_, logger_);

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <future>
 
 #include "absl/time/clock.h"
@@ -136,6 +137,18 @@ class HeldStart {
   grpc::ClientContext context_;
   std::unique_ptr<grpc::ClientReader<grpc::health::v1::HealthCheckResponse>> watch_;  // stays open
 };
+
+TEST(LifecycleTest, AReadyFileOfAnEarlierRunIsRemovedAtTheStart) {
+  const std::string prefix = WorkFolder() + "/stale_ready", ready = prefix + ".ready";
+  std::ofstream(ready) << "grpc=127.0.0.1:1\n";
+  Process process(
+      DEEPENCODER_SERVER_PROGRAM,
+      Quick({"--model=/nowhere/at/all", "--device=cpu", "--listen=unix:" + prefix + ".sock",
+             "--metrics-listen=", "--ready-file=" + ready}),
+      prefix);
+  EXPECT_EQ(process.Wait(), 1);
+  EXPECT_FALSE(std::filesystem::exists(ready));
+}
 
 TEST(LifecycleTest, AFailedStartEndsTheCallsThatAreOpen) {
   HeldStart start("failed_start", true);
