@@ -95,6 +95,7 @@ TEST_F(ReplacementTest, IsTriedAgainIfItFails) {
     v1::EncodeImageRequest request = SmallRequest();
     return sharing_->Place(request).has_value();
   }));
+  ended_.get_future().wait();  // the call that brought the region ends only after it is used
   EXPECT_EQ(service_.calls, 3);
 }
 
