@@ -147,6 +147,24 @@ TEST_F(CallTraceTest, AKeptCallIsASpanWithItsStepsBeneath) {
   EXPECT_THAT(Log(server), HasSubstr("\"request_id\":\"r1\""));
 }
 
+TEST_F(CallTraceTest, AStateThatIsTooLongLosesWholeMembers) {
+  RpcServer server(4, "127.0.0.1:0", &tracer_);
+  server.Serve();
+  Play(server);
+  std::string state, fits;  // all members, and all but the last
+  for (const char* key : {"a", "b", "c", "d", "e", "f"}) {
+    fits = state;
+    state += (state.empty() ? "" : ",") + std::string(key) + "=" + std::string(98, 'x');
+  }
+  ASSERT_GT(state.size(), 512U);
+  grpc::ClientContext context;
+  context.AddMetadata("traceparent", Traceparent(true));
+  context.AddMetadata("tracestate", state);
+  v1::EncodeImageResponse response;
+  ASSERT_TRUE(server.stub->EncodeImage(&context, SmallRequest("page 1"), &response).ok());
+  for (const Span& span : sink_.Await(4)) EXPECT_EQ(span.trace_state, fits) << span.name;
+}
+
 TEST_F(CallTraceTest, ACallThatIsNotKeptHasIdsAlone) {
   RpcServer server(4, "127.0.0.1:0", &tracer_);
   server.Serve();
