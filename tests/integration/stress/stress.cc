@@ -119,7 +119,7 @@ class Stress {
 
   absl::Status ShareMemory() {
     for (int i = 0; i < options_.sharing; ++i) {
-      sharing_.push_back(std::make_unique<client::Sharing>(
+      sharing_.push_back(std::make_shared<client::Sharing>(
           channels_[i], info_, kShare, [] {}, [] {}));
       if (absl::Status status = sharing_.back()->Start(absl::Now() + kPatience); !status.ok()) {
         return status;
@@ -306,7 +306,7 @@ class Stress {
   std::mt19937_64 random_;
   std::vector<std::shared_ptr<grpc::Channel>> channels_;         // one a client
   std::vector<std::unique_ptr<v1::VisionEncoder::Stub>> stubs_;  // one a client
-  std::vector<std::unique_ptr<client::Sharing>> sharing_;        // of the first clients
+  std::vector<std::shared_ptr<client::Sharing>> sharing_;        // of the first clients
   v1::ModelInfo info_;
   std::vector<Item> items_;
   absl::Time end_;
