@@ -91,7 +91,7 @@ TEST_F(ReplacementTest, IsTriedAgainIfItFails) {
   service_.go_on.set_value();
   ended_.get_future().wait();
   ended_ = {};
-  EXPECT_TRUE(Eventually([this] {
+  ASSERT_TRUE(Eventually([this] {
     v1::EncodeImageRequest request = SmallRequest();
     return sharing_->Place(request).has_value();
   }));
