@@ -64,7 +64,7 @@ const char kUsage[] =
     "server can take, latencies grow with the duration: the numbers then say no more than that.\n"
     "Requests are not retried. Latencies are of good answers; errors are counted by their code.\n"
     "Exit status: 0 done, 1 no image was answered (--compare: worse than --worse allows), 2 wrong\n"
-    "usage, 3 the server could not be reached.\n"
+    "usage, 3 no server, or no answer in time.\n"
     "\n";
 
 // A flag whose text `parse` turns into the value of `field`.

@@ -105,8 +105,10 @@ int RunInfo(const std::vector<std::string>& args) {
   AddWaitFlag(flags, &timeout);
   flags.AddSwitch("json", "One JSON object.", &json);
   flags.AddSwitch("help", "Print this.", &help);
-  const std::optional<int> ended =
-      ParseFlagsOnly(flags, args, help, "deepencoder info [flags]: what a server serves.\n");
+  const std::optional<int> ended = ParseFlagsOnly(
+      flags, args, help,
+      "deepencoder info [flags]: what a server serves.\n"
+      "Exit status: 0 done, 1 refused, 2 wrong usage, 3 no server, or no answer in time.\n");
   if (ended) return *ended;
   const absl::StatusOr<ClientOptions> options = WithServerFlags(values);
   const auto client = options.ok() ? Client::Create(values.server, *options)
@@ -133,7 +135,8 @@ int RunHealth(const std::vector<std::string>& args) {
   const std::optional<int> ended = ParseFlagsOnly(
       flags, args, help,
       "deepencoder health [flags]: grpc.health.v1 of a server, for probes.\n"
-      "Prints the status. Exit status: 0 SERVING, 1 not serving, 2 wrong usage, 3 unreachable.\n");
+      "Prints the status. Exit status: 0 SERVING, 1 not serving, 2 wrong usage, 3 no server,\n"
+      "or no answer in time.\n");
   if (ended) return *ended;
 
   using grpc::health::v1::HealthCheckResponse;

@@ -48,8 +48,9 @@ const char kUsage[] =
     "For each image it prints the shape, the tile grid and where the time went in the server. "
     "Images that\n"
     "fail are named on standard error and do not stop the others.\n"
-    "Exit status: 0 all done, 1 an image failed, 2 wrong usage, 3 the server could not be "
-    "reached.\n"
+    "Exit status: 0 all done, 1 an image failed or was not written, 2 wrong usage, 3 no server, "
+    "or\n"
+    "no answer in time.\n"
     "\n";
 
 FlagSet EncodeFlags(EncodeArguments& args) {

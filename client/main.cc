@@ -62,7 +62,7 @@ const char kFirstSteps[] =
     "\n"
     "'deepencoder help COMMAND' explains each, with examples. --json is for scripts.\n"
     "The server is found at --server=ADDRESS, else $DEEPENCODER_SERVER, else 127.0.0.1:50051.\n"
-    "Exit status: 0 done, 1 failed, 2 wrong usage, 3 the server could not be reached.\n";
+    "Exit status: 0 done, 1 failed, 2 wrong usage, 3 no server, or no answer in time.\n";
 
 std::string Help() {
   std::string text =

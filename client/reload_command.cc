@@ -36,7 +36,8 @@ const char kUsage[] =
     "fails changes nothing. ADDRESS is the server's --admin-listen. Put a checkpoint's files in "
     "place\n"
     "by renaming them: those that are served now may still be read.\n"
-    "Exit status: 0 reloaded, 1 refused (the text says why), 2 wrong usage, 3 unreachable.\n"
+    "Exit status: 0 reloaded, 1 refused (the text says why), 2 wrong usage, 3 no server,\n"
+    "or no answer in time.\n"
     "\n";
 
 FlagSet ReloadFlags(ReloadArguments& args) {
