@@ -32,6 +32,12 @@ def documents(values):
             for document in yaml.safe_load_all(text) if document]
 
 
+def notes(values):
+    with chart.Chart.load(CHART) as loaded:
+        rendered = loaded.render(values=values, name="demo", namespace="ocr")
+    return next(text for path, text in rendered.items() if path.endswith("NOTES.txt"))
+
+
 def strict(schema):
     """A custom resource's schema that takes no fields beyond those it names."""
     if isinstance(schema, list):
@@ -118,6 +124,13 @@ def check_network_policy_and_device():
     assert all(one["name"] != "DEEPENCODER_DEVICE" for one in environment), environment
 
 
+def check_notes():
+    """They name the port that clients reach: the pods' own unless the Service has an address."""
+    for headless, port in ((True, 50051), (False, 443)):
+        text = notes({"model": {"existingClaim": "model"}, "service": {"port": 443, "headless": headless}})
+        assert f"dns:///demo.ocr.svc:{port}\n" in text, text
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--crds", help="folder of the Prometheus operator's definitions")
@@ -130,6 +143,7 @@ def main():
             check(path, schemas)
     check_shared_memory()
     check_network_policy_and_device()
+    check_notes()
     for wrong in ({}, {"image": {"target": "rocm"}, "model": {"existingClaim": "model"}},
                   {"sharedMemory": {"enabled": True}, "model": {"existingClaim": "model"}}):
         try:
