@@ -53,9 +53,9 @@ class ReplacementTest : public testing::Test {
     builder.AddListeningPort(address, grpc::InsecureServerCredentials());
     builder.RegisterService(&service_);
     server_ = builder.BuildAndStart();
+    channel_ = grpc::CreateChannel(address, grpc::InsecureChannelCredentials());
     sharing_ = std::make_shared<Sharing>(
-        grpc::CreateChannel(address, grpc::InsecureChannelCredentials()), OneMode(), 1 << 20, [] {},
-        [this] { ended_.set_value(watched_.expired()); });
+        channel_, OneMode(), 1 << 20, [] {}, [this] { ended_.set_value(watched_.expired()); });
     watched_ = sharing_;
     const absl::Status status = sharing_->Start(absl::Now() + absl::Minutes(1));
     ASSERT_TRUE(status.ok()) << status;
@@ -72,6 +72,7 @@ class ReplacementTest : public testing::Test {
 
   ScriptedServer service_;
   std::unique_ptr<grpc::Server> server_;
+  std::shared_ptr<grpc::Channel> channel_;  // as a client's: it must not end in a thread of its own
   std::shared_ptr<Sharing> sharing_;
   std::weak_ptr<Sharing> watched_;
   std::promise<bool> ended_;  // whether the object was gone then
