@@ -104,6 +104,14 @@ class CliTest(unittest.TestCase):
             self.assertEqual(status, 3)
             self.assertIn("UNAVAILABLE", errors)
 
+    def test_no_answer_in_time(self):
+        self.server.behaviour = lambda request, context: fail(
+            context, grpc.StatusCode.DEADLINE_EXCEEDED, "too late"
+        )
+        status, _, errors = run("encode", PAGE, *self.at)
+        self.assertEqual(status, 3)
+        self.assertIn("too late", errors)
+
     def test_what_is_no_pdf(self):
         path = Path(self.folder, "scan.pdf")
         path.write_text("no")

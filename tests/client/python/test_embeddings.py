@@ -1,5 +1,7 @@
 """Replies become arrays, tensors and files."""
 
+import errno
+import io
 import struct
 import tempfile
 import unittest
@@ -137,6 +139,23 @@ class FileTest(unittest.TestCase):
                 result.save(f"{folder}/a.txt")
             self.assertEqual(sorted(path.name for path in Path(folder).iterdir()),
                              ["a.npy", "a.safetensors"])  # fmt: skip
+
+    def test_a_disk_that_is_full_when_the_file_is_closed_leaves_nothing(self):
+        class FullDisk(io.BytesIO):
+            def close(self):
+                if not self.closed:
+                    super().close()
+                    raise OSError(errno.ENOSPC, "No space left on device")
+
+        def opened(path, mode):
+            Path(path).touch()
+            return FullDisk()
+
+        result = parse_reply(reply("fp32").SerializeToString())
+        with tempfile.TemporaryDirectory() as folder:
+            with mock.patch("builtins.open", opened), self.assertRaisesRegex(OSError, "No space"):
+                result.save(f"{folder}/a.safetensors")
+            self.assertEqual(list(Path(folder).iterdir()), [])
 
     def test_many_tensors_in_a_file(self):
         tensors = {f'ä"{dtype}': parse_reply(reply(dtype).SerializeToString()) for dtype in STORED}

@@ -14,7 +14,7 @@ from typing import Any, get_args
 from .channel import DEFAULT_SERVER, SERVER_VARIABLE, Tls
 from .client import DEFAULT_CONCURRENCY, Client
 from .embeddings import Embeddings
-from .errors import DeepEncoderError, RpcError, UnavailableError
+from .errors import DeadlineError, DeepEncoderError, RpcError, UnavailableError
 from .images import Image
 from .options import DEFAULT_TIMEOUT, Alpha, DType, EncodeOptions, Gray16, Mode
 from .pdf import DEFAULT_DPI, pdf_pages
@@ -22,6 +22,7 @@ from .results import Result
 from .server_info import Health
 
 OK, FAILED, USAGE, UNREACHABLE = 0, 1, 2, 3  # exit statuses, as those of the C++ program
+SILENT = (UnavailableError, DeadlineError)  # the server was not there, or did not answer in time
 TOKEN_VARIABLE = "DEEPENCODER_TOKEN"
 SERVER_NAME_VARIABLE = "DEEPENCODER_SERVER_NAME"
 TLS_FILES = (
@@ -38,7 +39,7 @@ def main(words: Sequence[str] | None = None) -> int:
         with _connect(arguments) as client:
             status: int = arguments.run(client, arguments)
             return status
-    except UnavailableError as error:
+    except SILENT as error:
         _complain(f"{error}")
         return UNREACHABLE
     except (DeepEncoderError, OSError) as error:
@@ -55,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m deepencoder_client",
         description="Images and PDF pages to the embeddings that DeepSeek-OCR's language model "
-        "reads. Exit status: 0 done, 1 failed, 2 wrong usage, 3 the server could not be reached.",
+        "reads. Exit status: 0 done, 1 failed, 2 wrong usage, 3 no server or no answer in time.",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
@@ -185,7 +186,7 @@ def _encode(client: Client, arguments: argparse.Namespace) -> int:
                 error = failure
         if error is not None:
             failed += 1
-            unreachable += isinstance(error, UnavailableError)
+            unreachable += isinstance(error, SILENT)
             why = error.strerror if isinstance(error, OSError) and error.strerror else error
             _complain(f"{name}: {why}")
         if arguments.json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -166,8 +167,10 @@ class _Replacing:
         return self._file
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        self._file.close()
-        if kind is None:
-            os.replace(self._part, self._path)
-        else:
-            os.remove(self._part)
+        try:
+            self._file.close()  # a full disk may show only now
+            if kind is None:
+                os.replace(self._part, self._path)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(self._part)
