@@ -109,9 +109,9 @@ class ManyCall {
   // ---------------------------------------------------------------- the streams, one after another
 
   absl::Status RunStreams() {
-    while (true) {
+    while (WaitForWork()) {
       const grpc::Status status = RunStream();
-      if (AllAnswered()) return absl::OkStatus();
+      if (!HasWork()) continue;  // it ended while the source waited, which costs no attempt
       // The stream ended although images are left: because of one that should not have been sent?
       if (status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED && FailTooLarge()) continue;
       const grpc::StatusCode code =
@@ -121,11 +121,19 @@ class ManyCall {
       if (!delay) return GiveUp(status);
       std::this_thread::sleep_for(absl::ToChronoNanoseconds(*delay));
     }
+    return absl::OkStatus();
   }
 
-  bool AllAnswered() {
+  // False if all is answered.
+  bool WaitForWork() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return source_empty_ || !pending_.empty(); });
+    return !pending_.empty();
+  }
+
+  bool HasWork() {
     const std::lock_guard lock(mutex_);
-    return finished();
+    return !pending_.empty();
   }
 
   static uint64_t SizeOf(const Image& image) {

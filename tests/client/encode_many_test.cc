@@ -258,6 +258,38 @@ TEST_F(EncodeManyTest, ASourceThatWaitsDoesNotHoldUpTheTimeout) {
   EXPECT_EQ(outcome.whole.code(), absl::StatusCode::kDeadlineExceeded);
 }
 
+TEST(EncodeManyRestartTest, AServerMayBeAwayWhileTheSourceWaits) {
+  const std::string address =
+      "unix:" + testing::TempDir() + "encode_many_test." + std::to_string(getpid()) + ".sock";
+  std::unique_ptr<RpcServer> server;
+  const auto serve = [&] {
+    server = std::make_unique<RpcServer>(4, address);
+    server->engine->Play([](const EncodeJob& job) { return FilledResult(job); });
+    server->Serve();
+  };
+  serve();
+  const auto client = Client::Create(address, Impatient());
+  ASSERT_TRUE(client.ok());
+  std::atomic<int> answered{0};
+  int next = 0;
+  const absl::Status status = (*client)->EncodeMany(
+      [&]() -> std::optional<Image> {
+        if (next == 2) return std::nullopt;
+        if (next++ == 1) {
+          EXPECT_TRUE(Eventually([&] { return answered == 1; }));
+          server->service.Drain();  // else its end would wait for the stream's
+          server.reset();
+          absl::SleepFor(absl::Milliseconds(200));  // far longer than three attempts take
+          serve();
+          EXPECT_TRUE(Eventually([&] { return (*client)->Info().ok(); }));  // connected again
+        }
+        return SmallImage();
+      },
+      Tiny(), 2, [&](const ManyResult& result) { answered += result.embeddings.ok() ? 1 : 0; });
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(answered, 2);
+}
+
 // A rolling restart: the first server drains and goes, another comes to the same address.
 TEST(EncodeManyRestartTest, AStreamThatEndsEarlyIsOpenedAgain) {
   const std::string address =
