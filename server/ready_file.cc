@@ -25,7 +25,7 @@ absl::Status WriteReadyFile(const std::string& path, const std::vector<std::stri
   for (const std::string& address : grpc_addresses) absl::StrAppend(&text, "grpc=", address, "\n");
   if (!metrics_address.empty()) absl::StrAppend(&text, "metrics=", metrics_address, "\n");
   if (!admin_address.empty()) absl::StrAppend(&text, "admin=", admin_address, "\n");
-  const absl::Status status = WriteFileAtomically(path, text);
+  absl::Status status = WriteFileAtomically(path, text);
   if (status.ok()) return status;
   return {status.code(),
           absl::StrCat("--ready-file: cannot write ", std::string(status.message()))};
