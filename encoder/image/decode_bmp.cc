@@ -136,9 +136,8 @@ absl::StatusOr<Header> ReadHeader(Bytes file) {
 }
 
 // RGB of each index; entries that are not there are black, or grey levels like the others.
-std::array<cv::Vec3b, 256> ReadPalette(Bytes file, const Header& header) {
-  std::array<cv::Vec3b, 256> palette{}, grey;
-  for (size_t i = 0; i < grey.size(); ++i) grey[i] = cv::Vec3b::all(static_cast<uint8_t>(i));
+Palette ReadPalette(Bytes file, const Header& header) {
+  Palette palette{};
   const size_t end = std::min(file.size(), header.pixels_at);
   size_t entries = 0;
   for (; entries < header.palette_size; ++entries) {
@@ -147,15 +146,13 @@ std::array<cv::Vec3b, 256> ReadPalette(Bytes file, const Header& header) {
     const uint8_t* bgr = AsUint8(file) + at;
     palette[entries] = {bgr[2], bgr[1], bgr[0]};
   }
-  const bool ramp = header.bits == 8 && entries > 0 &&
-                    std::equal(palette.begin(), palette.begin() + entries, grey.begin());
-  return ramp ? grey : palette;
+  return header.bits == 8 && entries > 0 ? GreyIfRamp(palette, entries) : palette;
 }
 
 // ---------------------------------------------------------------- uncompressed rows
 
-void IndexedRow(const uint8_t* from, uint32_t bits, const std::array<cv::Vec3b, 256>& palette,
-                cv::Vec3b* rgb, int width) {
+void IndexedRow(const uint8_t* from, uint32_t bits, const Palette& palette, cv::Vec3b* rgb,
+                int width) {
   const uint32_t per_byte = 8 / bits, mask = (1u << bits) - 1;
   for (uint32_t x = 0; x < static_cast<uint32_t>(width); ++x) {
     const uint32_t shift = 8 - bits * (x % per_byte + 1);  // the leftmost pixel in the high bits
@@ -197,7 +194,7 @@ absl::Status ReadPlain(Bytes file, const Header& header, AlphaPolicy alpha, cv::
   if (pixels.size() < needed) {
     return Broken(absl::StrCat("its pixels need ", needed, " bytes, the file has ", pixels.size()));
   }
-  const std::array<cv::Vec3b, 256> palette = ReadPalette(file, header);
+  const Palette palette = ReadPalette(file, header);
   for (int y = 0; y < rgb.rows; ++y) {
     const uint8_t* from = AsUint8(pixels) + row_bytes * static_cast<size_t>(y);
     auto* to = rgb.ptr<cv::Vec3b>(header.top_down ? y : rgb.rows - 1 - y);
@@ -278,7 +275,7 @@ absl::Status ReadRle(Bytes file, const Header& header, cv::Mat& rgb) {
   absl::Status decoded =
       DecodeRle(Slice(file, header.pixels_at), header.compression == kRle4, canvas);
   if (!decoded.ok()) return decoded;
-  const std::array<cv::Vec3b, 256> palette = ReadPalette(file, header);
+  const Palette palette = ReadPalette(file, header);
   for (int y = 0; y < rgb.rows; ++y) {
     IndexedRow(canvas.indices().ptr(y), 8, palette,
                rgb.ptr<cv::Vec3b>(header.top_down ? y : rgb.rows - 1 - y), rgb.cols);

@@ -10,20 +10,13 @@
 #include "absl/strings/str_cat.h"
 #include "encoder/image/formats.h"
 #include "encoder/image/orientation.h"
+#include "encoder/image/pixels.h"
 
 namespace deepencoder {
 namespace {
 
 absl::Status Broken(const std::string& why) {
   return absl::InvalidArgumentError(absl::StrCat("broken or truncated GIF file: ", why));
-}
-
-bool IsGreyRamp(const ColorMapObject& map) {
-  for (int i = 0; i < map.ColorCount; ++i) {
-    const GifColorType& entry = map.Colors[i];
-    if (entry.Red != i || entry.Green != i || entry.Blue != i) return false;
-  }
-  return true;
 }
 
 class GifReader {
@@ -69,21 +62,16 @@ class GifReader {
 
   // RGB of each index. Indices are grey levels without any table, and with one that says just that; indices past
   // another table are black.
-  std::array<cv::Vec3b, 256> Palette() const {
-    std::array<cv::Vec3b, 256> palette{};
+  Palette ReadPalette() const {
+    Palette palette{};
     const ColorMapObject* map =
         gif_->Image.ColorMap != nullptr ? gif_->Image.ColorMap : gif_->SColorMap;
-    if (map != nullptr && IsGreyRamp(*map)) map = nullptr;
-    for (int i = 0; i < 256; ++i) {
-      cv::Vec3b& colour = palette[static_cast<size_t>(i)];
-      if (map == nullptr) {
-        colour = cv::Vec3b::all(static_cast<uint8_t>(i));
-      } else if (i < map->ColorCount) {
-        const GifColorType& entry = map->Colors[i];
-        colour = {entry.Red, entry.Green, entry.Blue};
-      }
+    const int entries = map != nullptr ? std::min(map->ColorCount, 256) : 0;
+    for (int i = 0; i < entries; ++i) {
+      const GifColorType& entry = map->Colors[i];
+      palette[static_cast<size_t>(i)] = {entry.Red, entry.Green, entry.Blue};
     }
-    return palette;
+    return GreyIfRamp(palette, static_cast<size_t>(entries));
   }
 
   // Palette indices of the first frame into its place on `canvas` (CV_8UC1).
@@ -158,7 +146,7 @@ absl::StatusOr<Decoded> DecodeGif(Bytes file, const ImageHeader& header,
   const absl::Status pixels = reader.ReadPixels(indices);
   if (!pixels.ok()) return pixels;
 
-  std::array<cv::Vec3b, 256> palette = reader.Palette();
+  Palette palette = reader.ReadPalette();
   if (has_transparent && options.alpha == AlphaPolicy::kWhite) {
     palette[static_cast<size_t>(reader.transparent())] = cv::Vec3b::all(255);
   }

@@ -22,6 +22,12 @@ void CmykToRgb(const uint8_t* cmyk, bool inverted, uint8_t* rgb, size_t pixels) 
   }
 }
 
+Palette GreyIfRamp(const Palette& palette, size_t entries) {
+  Palette grey;
+  for (size_t i = 0; i < grey.size(); ++i) grey[i] = cv::Vec3b::all(static_cast<uint8_t>(i));
+  return std::equal(palette.begin(), palette.begin() + entries, grey.begin()) ? grey : palette;
+}
+
 void YcbcrToRgb(const uint8_t* ycbcr, uint8_t* rgb, size_t pixels) {
   // Rounded as Pillow's tables are: towards zero, after a half is added.
   const auto product = [](double factor, int value) {

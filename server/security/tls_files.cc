@@ -68,8 +68,7 @@ absl::Status TryPair(const TlsPaths& paths, const std::vector<Owned<X509>>& chai
   for (size_t i = 1; taken && i < chain.size(); ++i) {
     taken = SSL_CTX_add1_chain_cert(context.get(), chain[i].get()) == 1;
   }
-  taken = taken && SSL_CTX_use_PrivateKey(context.get(), key) == 1 &&
-          SSL_CTX_check_private_key(context.get()) == 1;
+  taken = taken && SSL_CTX_use_PrivateKey(context.get(), key) == 1;
   const char* reason = ERR_reason_error_string(ERR_peek_last_error());
   ERR_clear_error();
   if (taken) return absl::OkStatus();
