@@ -190,12 +190,11 @@ absl::Status Client::ShareMemory(uint64_t bytes, absl::Duration timeout) {
   const grpc::Status status = impl_->stub->GetModelInfo(&context, v1::GetModelInfoRequest(), &info);
   if (!status.ok()) return impl_->Explained(ToStatus(status));
   Impl* impl = impl_.get();
-  auto sharing = std::make_shared<Sharing>(
-      impl->channel, std::move(info), bytes, [impl] { impl->CallStarted(); },
+  auto sharing = Sharing::Start(
+      impl->channel, std::move(info), bytes, deadline, [impl] { impl->CallStarted(); },
       [impl] { impl->CallEnded(); });
-  absl::Status started = sharing->Start(deadline);
-  if (!started.ok()) return impl_->Explained(started);
-  impl_->set_sharing(std::move(sharing));
+  if (!sharing.ok()) return impl_->Explained(sharing.status());
+  impl_->set_sharing(*std::move(sharing));
   return absl::OkStatus();
 }
 

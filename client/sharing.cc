@@ -77,13 +77,18 @@ Sharing::~Sharing() {
   (void)stub_->UnregisterRegion(&context, request, &response);
 }
 
-absl::Status Sharing::Start(absl::Time deadline) {
-  absl::Status status = StartWith(SharedPool::Kind::kMemfd, deadline);
+absl::StatusOr<std::shared_ptr<Sharing>> Sharing::Start(
+    const std::shared_ptr<grpc::Channel>& channel, v1::ModelInfo info, uint64_t bytes,
+    absl::Time deadline, std::function<void()> call_started, std::function<void()> call_ended) {
+  const std::shared_ptr<Sharing> made(
+      new Sharing(channel, std::move(info), bytes, std::move(call_started), std::move(call_ended)));
+  absl::Status status = made->StartWith(SharedPool::Kind::kMemfd, deadline);
   // In another container than this process, or older than memfds here.
   if (absl::IsNotFound(status) || absl::IsUnimplemented(status)) {
-    return StartWith(SharedPool::Kind::kNamed, deadline);
+    status = made->StartWith(SharedPool::Kind::kNamed, deadline);
   }
-  return status;
+  if (!status.ok()) return status;
+  return made;
 }
 
 absl::Status Sharing::StartWith(SharedPool::Kind kind, absl::Time deadline) {

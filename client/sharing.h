@@ -26,17 +26,15 @@ namespace deepencoder::client {
 // Thread-safe.
 class Sharing : public std::enable_shared_from_this<Sharing> {
  public:
+  // Makes and registers a pool: a memfd or, where the server does not see this process, a named object.
   // `call_started` and `call_ended` surround what goes on behind the caller's back, which keeps the object: what
-  // they belong to must live until they are even. Made by make_shared.
-  Sharing(const std::shared_ptr<grpc::Channel>& channel, v1::ModelInfo info, uint64_t bytes,
-          std::function<void()> call_started, std::function<void()> call_ended);
+  // they belong to must live until they are even. Errors: SharedPool::Create's, the server's.
+  static absl::StatusOr<std::shared_ptr<Sharing>> Start(
+      const std::shared_ptr<grpc::Channel>& channel, v1::ModelInfo info, uint64_t bytes,
+      absl::Time deadline, std::function<void()> call_started, std::function<void()> call_ended);
   ~Sharing();  // tells the server
   Sharing(const Sharing&) = delete;
   Sharing& operator=(const Sharing&) = delete;
-
-  // Makes and registers a pool: a memfd or, where the server does not see this process, a named object.
-  // Errors: SharedPool::Create's, the server's.
-  absl::Status Start(absl::Time deadline);
 
   // Moves the request's image into a block that has room for its reply too. Nothing, and the request as
   // it was, if there is no room now.
@@ -64,6 +62,8 @@ class Sharing : public std::enable_shared_from_this<Sharing> {
   };
   struct Registration;
 
+  Sharing(const std::shared_ptr<grpc::Channel>& channel, v1::ModelInfo info, uint64_t bytes,
+          std::function<void()> call_started, std::function<void()> call_ended);
   absl::Status StartWith(SharedPool::Kind kind, absl::Time deadline);
   // The most bytes that the reply to this request can have.
   uint64_t ReplyBytes(const v1::EncodeImageRequest& request) const;

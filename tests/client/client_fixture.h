@@ -19,6 +19,17 @@ inline Image SmallImage(const std::string& bytes = "file") {
   return image;
 }
 
+// What a server says that has the mode tiny alone.
+inline v1::ModelInfo TinyModel() {
+  v1::ModelInfo info;
+  info.set_embedding_width(1280);
+  info.mutable_limits()->set_max_image_bytes(1 << 20);
+  v1::ModeInfo& mode = *info.add_modes();
+  mode.set_mode(v1::MODE_TINY);
+  mode.set_rows(73);
+  return info;
+}
+
 inline EncodeOptions Tiny() {
   EncodeOptions options;
   options.mode = Mode::kTiny;

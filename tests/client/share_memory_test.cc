@@ -230,10 +230,10 @@ TEST(SharingTest, ANamedObjectWhereTheServerDoesNotSeeTheProcess) {
   builder.RegisterService(&service);
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   {
-    Sharing sharing(
-        grpc::CreateChannel(address, grpc::InsecureChannelCredentials()), {}, kShare, [] {}, [] {});
-    const absl::Status status = sharing.Start(absl::Now() + absl::Minutes(1));
-    EXPECT_TRUE(status.ok()) << status;
+    const auto sharing = Sharing::Start(
+        grpc::CreateChannel(address, grpc::InsecureChannelCredentials()), {}, kShare,
+        absl::Now() + absl::Minutes(1), [] {}, [] {});
+    EXPECT_TRUE(sharing.ok()) << sharing.status();
   }
   ASSERT_EQ(service.requests.size(), 2);
   EXPECT_EQ(service.requests[0].memfd().pid(), getpid());

@@ -24,11 +24,7 @@ class BreakingServer final : public v1::VisionEncoder::Service {
   grpc::Status GetModelInfo(grpc::ServerContext* /*context*/,
                             const v1::GetModelInfoRequest* /*request*/,
                             v1::ModelInfo* info) override {
-    info->set_embedding_width(1280);
-    info->mutable_limits()->set_max_image_bytes(1 << 20);
-    v1::ModeInfo& mode = *info->add_modes();
-    mode.set_mode(v1::MODE_TINY);
-    mode.set_rows(73);
+    *info = TinyModel();
     return grpc::Status::OK;
   }
 

@@ -10,7 +10,7 @@
 #include <memory>
 #include <string>
 
-#include "tests/server/rpc/rpc_fixture.h"
+#include "tests/client/client_fixture.h"
 
 namespace deepencoder::client {
 namespace {
@@ -34,16 +34,6 @@ class ScriptedServer final : public v1::SharedMemory::Service {
   std::promise<void> replacing, go_on;
 };
 
-v1::ModelInfo OneMode() {
-  v1::ModelInfo info;
-  info.set_embedding_width(1280);
-  info.mutable_limits()->set_max_image_bytes(1 << 20);
-  v1::ModeInfo& mode = *info.add_modes();
-  mode.set_mode(v1::MODE_TINY);
-  mode.set_rows(73);
-  return info;
-}
-
 class ReplacementTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -54,11 +44,12 @@ class ReplacementTest : public testing::Test {
     builder.RegisterService(&service_);
     server_ = builder.BuildAndStart();
     channel_ = grpc::CreateChannel(address, grpc::InsecureChannelCredentials());
-    sharing_ = std::make_shared<Sharing>(
-        channel_, OneMode(), 1 << 20, [] {}, [this] { ended_.set_value(watched_.expired()); });
+    auto sharing = Sharing::Start(
+        channel_, TinyModel(), 1 << 20, absl::Now() + absl::Minutes(1), [] {},
+        [this] { ended_.set_value(watched_.expired()); });
+    ASSERT_TRUE(sharing.ok()) << sharing.status();
+    sharing_ = *std::move(sharing);
     watched_ = sharing_;
-    const absl::Status status = sharing_->Start(absl::Now() + absl::Minutes(1));
-    ASSERT_TRUE(status.ok()) << status;
   }
 
   // The server has forgotten the region; returns once it is asked for another.

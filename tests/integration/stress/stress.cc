@@ -119,11 +119,10 @@ class Stress {
 
   absl::Status ShareMemory() {
     for (int i = 0; i < options_.sharing; ++i) {
-      sharing_.push_back(std::make_shared<client::Sharing>(
-          channels_[i], info_, kShare, [] {}, [] {}));
-      if (absl::Status status = sharing_.back()->Start(absl::Now() + kPatience); !status.ok()) {
-        return status;
-      }
+      auto sharing = client::Sharing::Start(
+          channels_[i], info_, kShare, absl::Now() + kPatience, [] {}, [] {});
+      if (!sharing.ok()) return sharing.status();
+      sharing_.push_back(*std::move(sharing));
     }
     return absl::OkStatus();
   }
