@@ -1,30 +1,13 @@
 // The machine's clock is set while the process runs.
-#include <dlfcn.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <ctime>
 #include <vector>
 
 #include "absl/time/clock.h"
 #include "server/engine/clock.h"
 #include "server/rpc/call_trace.h"
-
-namespace {
-
-std::atomic<time_t> seconds_ahead{0};  // of the wall clock
-
-}  // namespace
-
-// In the program itself, so in front of the C library's.
-extern "C" __attribute__((visibility("default"))) int clock_gettime(clockid_t clock,
-                                                                    timespec* time) noexcept {
-  static const auto real =
-      reinterpret_cast<decltype(&clock_gettime)>(dlsym(RTLD_NEXT, "clock_gettime"));
-  const int result = real(clock, time);
-  if (result == 0 && clock == CLOCK_REALTIME) time->tv_sec += seconds_ahead;
-  return result;
-}
+#include "tests/server/engine/set_wall_clock.h"
 
 namespace deepencoder {
 namespace {

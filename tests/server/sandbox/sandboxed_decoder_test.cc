@@ -33,6 +33,7 @@
 #include "server/sandbox/decode_worker.h"
 #include "tests/encoder/image/test_files.h"
 #include "tests/encoder/image/webp_groups.h"
+#include "tests/server/sandbox/orders.h"
 
 namespace deepencoder {
 namespace {
@@ -87,11 +88,9 @@ void Misbehave(const std::string& what) {
 
 absl::StatusOr<RgbImage> ObedientDecode(std::span<const std::byte> file,
                                         const DecodeOptions& options) {
-  // A comment of the test's PNG, behind its header.
-  const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
-  const size_t at = text.find("do:");
-  if (at == std::string_view::npos) return DecodeImage(file, options);
-  const std::string what(text.substr(at + 3, text.find(';', at) - at - 3));
+  const std::optional<std::string> order = OrderIn(file);
+  if (!order) return DecodeImage(file, options);
+  const std::string& what = *order;
   try {
     Misbehave(what);
   } catch (const std::bad_alloc&) {
@@ -103,19 +102,6 @@ absl::StatusOr<RgbImage> ObedientDecode(std::span<const std::byte> file,
 }
 
 // ---------------------------------------------------------------- the server's side
-
-FileBytes Order(const std::string& what) {
-  return WithPngChunk(EncodePng(TestPicture(8, 8)),
-                      PngChunk("tEXt", ToBytes("c" + std::string(1, '\0') + "do:" + what + ";")));
-}
-
-struct Ends final : SandboxObserver {
-  void OnDecodeWorkers(int count) override { alive = count; }
-  void OnDecodeWorkerEnd(WorkerEnd end) override { ++ended[static_cast<size_t>(end)]; }
-  int of(WorkerEnd end) const { return ended[static_cast<size_t>(end)]; }
-  std::atomic<int> alive{0};
-  std::array<std::atomic<int>, 4> ended{};
-};
 
 SandboxOptions Options(int workers, absl::Duration cpu_limit = absl::Seconds(20)) {
   return {.worker = {.max_file_bytes = size_t{8} << 20,
@@ -421,9 +407,5 @@ TEST(SandboxPool, CannotBeWithoutALimitOnMemory) {
 }  // namespace deepencoder
 
 int main(int argc, char** argv) {
-  if (deepencoder::IsDecodeWorker(argc, argv)) {
-    return deepencoder::RunDecodeWorker(argc, argv, deepencoder::ObedientDecode);
-  }
-  testing::InitGoogleTest(&argc, argv);
-  return RUN_ALL_TESTS();
+  return deepencoder::RunWorkerOrTests(argc, argv, deepencoder::ObedientDecode);
 }

@@ -25,6 +25,7 @@
 #include "server/sandbox/protocol.h"
 #include "server/sandbox/sandboxed_decoder.h"
 #include "tests/encoder/image/test_files.h"
+#include "tests/server/sandbox/orders.h"
 
 namespace deepencoder {
 namespace {
@@ -47,10 +48,9 @@ void Answer() {
 }
 
 absl::StatusOr<RgbImage> TakenOver(std::span<const std::byte> file, const DecodeOptions& options) {
-  const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
-  const size_t at = text.find("do:");
-  if (at == std::string_view::npos) return DecodeImage(file, options);
-  const std::string what(text.substr(at + 3, text.find(';', at) - at - 3));
+  const std::optional<std::string> order = OrderIn(file);
+  if (!order) return DecodeImage(file, options);
+  const std::string& what = *order;
   cv::Mat picture(kSide, kSide, CV_8UC3);
   if (what == "process") return absl::UnknownError(absl::StrCat(getpid()));
   if (what == "fill") Fill(picture);
@@ -67,11 +67,6 @@ absl::StatusOr<RgbImage> TakenOver(std::span<const std::byte> file, const Decode
 }
 
 // ---------------------------------------------------------------- the server's side
-
-FileBytes Order(const std::string& what) {
-  return WithPngChunk(EncodePng(TestPicture(kSide, kSide)),
-                      PngChunk("tEXt", ToBytes("c" + std::string(1, '\0') + "do:" + what + ";")));
-}
 
 WorkerOptions Options() {
   return {
@@ -127,14 +122,6 @@ class StandardError {
 
  private:
   const int saved_, file_;
-};
-
-struct Ends final : SandboxObserver {
-  void OnDecodeWorkers(int count) override { alive = count; }
-  void OnDecodeWorkerEnd(WorkerEnd end) override { ++ended[static_cast<size_t>(end)]; }
-  int of(WorkerEnd end) const { return ended[static_cast<size_t>(end)]; }
-  std::atomic<int> alive{0};
-  std::array<std::atomic<int>, 4> ended{};
 };
 
 absl::Status StatusOf(WorkerProcess& worker, const FileBytes& file) {
@@ -205,9 +192,5 @@ TEST(TakenOverWorker, IsToldByTheTimeThatItUsesWithoutAnImage) {
 }  // namespace deepencoder
 
 int main(int argc, char** argv) {
-  if (deepencoder::IsDecodeWorker(argc, argv)) {
-    return deepencoder::RunDecodeWorker(argc, argv, deepencoder::TakenOver);
-  }
-  testing::InitGoogleTest(&argc, argv);
-  return RUN_ALL_TESTS();
+  return deepencoder::RunWorkerOrTests(argc, argv, deepencoder::TakenOver);
 }
